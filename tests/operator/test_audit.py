@@ -9,21 +9,24 @@ from typing import cast
 
 import pytest
 
-from actuation.builders import MIB, wish
+from actuation.builders import MIB, NOW, pod, wish
 from actuation.world import KEY, World, lost, resources
 from harness.builders.records import policy
 from trimtab.actuation.decide.observation import DesiredChange
 from trimtab.actuation.executor import ChangeExecutor
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, WorkloadState
+from trimtab.kube.kinds.pods import ContainerTermination
 from trimtab.kube.rest.client import Client
 from trimtab.operator.audit import AuditRecorder
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.policy.resolver import build_effective_policy
+from trimtab.recommender.oom_kills import find_oom_kills
 from trimtab.recommender.workload import WorkloadRecommendation
 from trimtab.sizing.recommendation import Factor, Recommendation
 from trimtab.store import HistoryRecord, Store, UnavailableError
+from trimtab.usage.pod_ownership import WorkloadContainer
 
 QUICK = Canary(percent=50, observation=Duration.from_seconds(30), evidence_timeout=Duration.from_seconds(30))
 NOBODY = cast("Client", None)
@@ -223,3 +226,26 @@ async def test_a_recommendation_that_did_not_change_is_no_news(store: Store) -> 
     )
     assert "90 samples" in entry.why
     assert told.world.events == [], "nobody is told in a dry run"
+
+
+async def test_audit_records_an_oom_kill_once_after_a_restart_and_by_two_replicas(store: Store) -> None:
+    world = World(template={"web": resources(100, 64)}, replicas=2)
+    pods = [
+        pod(f"web-{place}", exits={"web": ContainerTermination("OOMKilled", 137, NOW - 60 * place)})
+        for place in range(2)
+    ]
+    name = WorkloadContainer.from_workload(KEY, "web")
+    workload = await world.get_workload(KEY)
+    for _ in range(
+        3
+    ):  # nothing is kept between two leaders: each reads the same kills from the status of the pods
+        replica = Told(world, store).journal
+        replica.record_oom_kills(workload, find_oom_kills(name, pods))
+        await replica.flush()
+    entries = await store.history.find(what="killed")
+    assert [(each.timestamp, each.container, each.who) for each in entries] == [
+        (NOW, "web", "the kernel"),
+        (NOW - 60, "web", "the kernel"),
+    ]
+    assert entries[0].why.startswith("OOM-killed ")
+    assert len({each.event_key for each in entries}) == 2

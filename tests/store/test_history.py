@@ -4,9 +4,11 @@ import math
 
 import msgspec
 import pytest
+from sqlalchemy import Connection, text
 
 from store.builders import entry
 from trimtab.store import HistoryRecord, RecordError, Store
+from trimtab.store.schema import VERSION_TABLE
 
 
 def unnumbered(entries: list[HistoryRecord]) -> list[HistoryRecord]:
@@ -98,3 +100,33 @@ async def test_words_from_outside_cannot_break_a_batch(store: Store) -> None:
     await store.history.append([entry(1, why="a plugin said \0 '; DROP TABLE trimtab_history; --")])
     (found,) = await store.history.find()
     assert found.why == "a plugin said \ufffd '; DROP TABLE trimtab_history; --"
+
+
+async def test_an_event_that_two_replicas_saw_is_stored_once(address: str) -> None:
+    kill = entry(1, what="killed", event_key="oom/uid-1/app/1")
+    others = [entry(1, what="killed"), entry(1, what="killed", event_key="oom/uid-2/app/1")]
+    async with Store.open(address) as one, Store.open(address) as two:
+        await one.history.append([kill, *others])
+        await two.history.append([entry(2), kill, msgspec.structs.replace(kill, cluster="another")])
+        found = await one.history.find()
+    keys = [(each.cluster, each.event_key) for each in found]
+    assert keys.count(("prod", "oom/uid-1/app/1")) == 1
+    assert len(found) == 5  # the others, the change, and the same event of another cluster
+
+
+async def test_history_of_the_previous_schema_stays_readable_and_gets_keys(address: str) -> None:
+    def go_back(connection: Connection) -> None:
+        connection.execute(text("DROP INDEX trimtab_history_by_event"))
+        connection.execute(text("ALTER TABLE trimtab_history DROP COLUMN event_key"))
+        connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '0002'"))
+
+    async with Store.open(address) as store:
+        await store.history.append([entry(1, why="of the previous version")])
+        async with store._database.begin_write() as connection:
+            await connection.run_sync(go_back)
+    kill = entry(2, what="killed", event_key="oom/uid-1/app/2")
+    for _ in range(2):
+        async with Store.open(address) as store:
+            await store.history.append([kill])
+            assert [each.why for each in await store.history.find(until=1)] == ["of the previous version"]
+            assert len(await store.history.find(what="killed")) == 1

@@ -25,7 +25,7 @@ from trimtab.operator.config.reloader import ConfigReloader
 from trimtab.store import HistoryRecord, Store
 from trimtab.web.views.history import build_history_entry
 
-EntryKind = Literal["applied", "reverted", "held", "released", "applying", "recommended"]
+EntryKind = Literal["applied", "reverted", "held", "released", "applying", "recommended", "killed"]
 COMPLETED: tuple[EntryKind, ...] = ("applied", "reverted", "held", "released")
 PAGE_SIZE = 1000
 _COLOURS = {"applied": "green", "reverted": "red", "held": "yellow"}

@@ -1,4 +1,4 @@
-"""Record recommendations and changes: in an annotation and an Event of the workload, and in the store's history.
+"""Record recommendations, changes and OOM kills: in an annotation and an Event of the workload, and in the store's history.
 
 Each is recorded once. The workload's annotation says which recommendation was recorded last, so a restart or another
 leader records nothing twice. Recording never delays a reconcile: if the API server is unavailable the record is lost and
@@ -7,7 +7,7 @@ logged. The next reconcile repeats the annotation, and the history is written wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Any, Never
 
@@ -19,12 +19,14 @@ from trimtab.actuation.executor import ReconcileResult
 from trimtab.actuation.hold import read_hold
 from trimtab.actuation.port import ClusterPort
 from trimtab.actuation.resources import Sizes, format_sizes, to_manifest
+from trimtab.api.format import format_short
 from trimtab.kube.errors import KubeError, describe
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.kube.rest.object_client import ObjectClient
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.policy.resolver import EffectivePolicy
+from trimtab.recommender.oom_kills import OomKill
 from trimtab.recommender.workload import WorkloadRecommendation
 from trimtab.store import HistoryRecord, Store
 from trimtab.store.write_queue import WriteQueue
@@ -111,6 +113,24 @@ class AuditRecorder:
             entries += self._change_entries(workload, before, after, policy=policy, now=now)
         self._history.put(entries)
 
+    def record_oom_kills(self, workload: Workload, kills: Iterable[OomKill]) -> None:
+        """Record OOM kills. Pods report their last kill forever, also to the next leader: the key has it stored once."""
+        self._history.put(
+            HistoryRecord(
+                timestamp=kill.at,
+                cluster=self._cluster_name,
+                namespace=workload.namespace,
+                kind=workload.key.kind,
+                name=workload.name,
+                container=kill.container.container,
+                what="killed",
+                who="the kernel",
+                why=_format_oom_kill(kill),
+                event_key=kill.key or None,
+            )
+            for kill in sorted(kills, key=lambda kill: kill.at)
+        )
+
     def record_abandoned_change(self, workload: Workload) -> None:
         """Report a change in progress that nobody will complete, because no policy selects the workload any more."""
         found = read_change_annotations(workload)
@@ -194,6 +214,14 @@ class AuditRecorder:
     async def flush(self) -> None:
         """Write all pending history records."""
         await self._history.flush()
+
+
+def _format_oom_kill(kill: OomKill) -> str:
+    if kill.limit:
+        return f"OOM-killed at its memory limit of {format_short('memory', kill.limit)}"
+    if kill.request:
+        return f"OOM-killed without a memory limit; it requested {format_short('memory', kill.request)}"
+    return "OOM-killed without a memory limit or request"
 
 
 def _recommendation_document(target: Resources, step: Resources | None) -> dict[str, Any]:

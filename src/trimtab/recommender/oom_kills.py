@@ -27,6 +27,8 @@ class OomKill(NamedTuple):
     """The memory that the container requested."""
     image: int = 0
     """The fingerprint of the container's image; 0 if unknown."""
+    key: str = ""
+    """The identity of the kill: the uid of the pod, the container, and the time that the kubelet reported."""
 
 
 class MemorySize(NamedTuple):
@@ -54,7 +56,10 @@ def find_oom_kills(
             had = _size_at(ended.finished_at, pod, state, annotations)
             limit, request = float(had.memory_limit or 0), float(had.memory_request or 0)
             image = next((each.image for each in pod.containers if each.name == state.name), "")
-            found.append(OomKill(name, float(ended.finished_at), limit, request, image_fingerprint(image)))
+            key = f"oom/{pod.uid}/{state.name}/{ended.finished_at}"
+            found.append(
+                OomKill(name, float(ended.finished_at), limit, request, image_fingerprint(image), key)
+            )
     return found
 
 

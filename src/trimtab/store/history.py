@@ -28,12 +28,14 @@ class HistoryRecord(
     container: str = ""
     """The container; empty if the entry is about the whole workload."""
     what: str
-    """The kind of entry: `recommended`, `applied`, `reverted`, `skipped`, …; any text is read, because old entries
+    """The kind of entry: `recommended`, `applied`, `reverted`, `killed`, …; any text is read, because old entries
     may have former names."""
     before: dict[str, Any] | None = None
     after: dict[str, Any] | None = None
     who: str
     why: str
+    event_key: str | None = None
+    """The identity of an observed event, which a cluster's history has once; None if there may be equal entries."""
     id: int = 0
     """The id that the store assigns; 0 before."""
 
@@ -43,7 +45,7 @@ class HistoryRepository:
         self._database = database
 
     async def append(self, records: Sequence[HistoryRecord]) -> None:
-        """Insert all records, or none."""
+        """Insert all records, or none. A record whose `event_key` the cluster's history has already is left out."""
         await self._database.append(history, records)
 
     async def get(self, entry_id: int) -> HistoryRecord | None:

@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 
-from sqlalchemy import ARRAY, URL, Table, bindparam, func, insert, select
+from sqlalchemy import ARRAY, URL, Table, bindparam, func, select
+from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from trimtab.store.errors import (
@@ -124,7 +125,9 @@ class PostgreSQL:
         types = (ARRAY(table.c[name].type, dimensions=1) for name in names)
         unnested = (func.unnest(bindparam(name, type_=kind)) for name, kind in zip(names, types, strict=True))
         arrays = {name: [row[name] for row in rows] for name in names}
-        await connection.execute(insert(table).from_select(names, select(*unnested)), arrays)
+        # Another replica may have stored the same event before: its key is then known, and the row is left out.
+        rows_of_arrays = insert(table).from_select(names, select(*unnested)).on_conflict_do_nothing()
+        await connection.execute(rows_of_arrays, arrays)
 
     def translate_error(self, error: BaseException) -> StoreError:
         said = " ".join(str(error).split())

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import structlog
-from sqlalchemy import URL, Connection, Table, event, insert
+from sqlalchemy import URL, Connection, Table, event
+from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from trimtab.store.database import WRITE_OPTION
@@ -127,7 +128,8 @@ class SQLite:
         return found.st_dev, found.st_ino
 
     async def insert(self, connection: AsyncConnection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
-        await connection.execute(insert(table), rows)
+        # Another replica may have stored the same event before: its key is then known, and the row is left out.
+        await connection.execute(insert(table).on_conflict_do_nothing(), rows)
 
     def translate_error(self, error: BaseException) -> StoreError:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the rest tells which of them

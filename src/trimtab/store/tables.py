@@ -27,6 +27,7 @@ from sqlalchemy import (
     Text,
     TypeDecorator,
     UniqueConstraint,
+    text,
 )
 
 from trimtab.store.errors import DamagedError, RecordError
@@ -144,6 +145,16 @@ history = Table(
     Column("after", JsonText),
     Column("who", SanitizedText, nullable=False),
     Column("why", SanitizedText, nullable=False),
+    Column("event_key", SanitizedText),
     Index("trimtab_history_by_workload", "cluster", "namespace", "kind", "name", "timestamp", "id"),
     Index("trimtab_history_by_time", "timestamp", "id"),
+    # Only of the few entries that have a key, so that all others need no space in it.
+    Index(
+        "trimtab_history_by_event",
+        "cluster",
+        "event_key",
+        unique=True,
+        sqlite_where=text("event_key IS NOT NULL"),
+        postgresql_where=text("event_key IS NOT NULL"),
+    ),
 )

@@ -87,7 +87,7 @@ class HistoryEntry(ViewRecord, frozen=True, kw_only=True):
     undo: bool = False
     """True for a change that can be undone."""
     times: int = 1
-    """The number of occurrences, the last one at `at`; OOM kills at one size share an entry."""
+    """The number of occurrences, the last one at `at`: short lists show the OOM kills of a container as one."""
     since: float = 0.0
     """The time of the first occurrence if there were several."""
 

@@ -29,7 +29,7 @@ MAX_POINTS = 1500
 """The number of points of a curve that are sent at most; a screen shows no more."""
 HISTORY_PAGE_SIZE = 50
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
-"""The pattern of a history entry's number: the store's id, or a negative number for an OOM kill."""
+"""The pattern of a history entry's number; in snapshots of earlier versions OOM kills have negative ones."""
 
 
 class Pages:

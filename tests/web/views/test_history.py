@@ -1,4 +1,4 @@
-"""What happened, a page at a time: what the store has kept, and among it the kills, which it has not."""
+"""The history of the dashboard, a page at a time: changes, recommendations and OOM kills."""
 
 from __future__ import annotations
 
@@ -6,42 +6,41 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
-from trimtab.kube.kinds.workloads import WorkloadKey
-from trimtab.sizing.evidence import OomKills
-from trimtab.store import StateKey, Store
+from trimtab.store import HistoryRecord, StateKey, Store
 from trimtab.store.errors import UnavailableError
 from trimtab.web.backends.live import LiveBackend, _ClusterView
 from trimtab.web.model import HistoryEntry as Told
-from trimtab.web.views.history import build_kill_entries, number_kills
 from trimtab.web.views.trend import ClusterTotals, Trend
 from web.entries import entry
-
-WEB = WorkloadKey("Deployment", "shop", "web")
 
 
 def board_of(desk: Any) -> LiveBackend:
     return LiveBackend(lambda: desk, name="test")
 
 
+def kill(at: float, container: str = "app") -> HistoryRecord:
+    return msgspec.structs.replace(
+        entry(at, "killed"), container=container, why="OOM-killed at its memory limit of 100 MB"
+    )
+
+
 @pytest.mark.parametrize("what", ["", "killed", "applied"])
 async def test_history_pages_continue_where_the_last_ended(what: str, tmp_path: Path) -> None:
-    # Three pods are killed at once, now and then; what is done falls between, or at the very same time.
-    kills = [
-        kill
-        for pod in "abc"
-        for kill in build_kill_entries(WEB, pod, [OomKills(10**8, 1, at, at) for at in range(100, 160, 3)])
-    ]
+    # Three containers are killed at once, now and then; changes fall between, or at the very same time.
+    kills = [kill(float(at), container) for container in "abc" for at in range(100, 160, 3)]
     async with Store.open(tmp_path / "trimtab.db") as store:
         await store.history.append([entry(float(at)) for at in range(98, 162, 2)])
+        await store.history.append(kills)
         board = board_of(SimpleNamespace(cluster_name="test", store=store))
-        board._view = _ClusterView(kills=number_kills(kills))
         found: list[Told] = []
         last = None
         while page := await board.history(what=what, before=last, limit=7):
             found += page
             last = page[-1].id
+    assert min(entry.id for entry in found) > 0
     assert len(found) == len({entry.id for entry in found}) == {"killed": 60, "applied": 32, "": 92}[what]
     assert [entry.at for entry in found] == sorted((entry.at for entry in found), reverse=True)
 
@@ -55,15 +54,14 @@ async def test_history_page_after_a_removed_entry_is_empty(tmp_path: Path) -> No
 async def test_history_shows_changes_before_many_recommendations(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
         await store.history.append([entry(100.0), *(entry(200.0 + at, "recommended") for at in range(200))])
+        await store.history.append([kill(float(at)) for at in (110, 120, 150)])
         board = board_of(SimpleNamespace(cluster_name="test", store=store))
-        board._view = _ClusterView(
-            observed_at=500.0,
-            kills=number_kills(build_kill_entries(WEB, "app", [OomKills(10**8, 1, 150.0, 150.0)])),
-            problem="",
-        )
+        board._view = _ClusterView(observed_at=500.0, problem="")
         shown = await board.overview()
     assert [each.what for each in shown.latest] == ["killed", "applied"]
-    assert shown.today["applied"] == 1
+    assert (shown.latest[0].at, shown.latest[0].times) == (150.0, 3)
+    assert shown.latest[0].why.endswith(", 3 times since 1970-01-01 00:01 UTC")
+    assert shown.today == {"applied": 1, "killed": 3}
 
 
 class Away:
@@ -117,11 +115,7 @@ async def test_overview_without_store_names_what_is_missing(
     async with Store.open(tmp_path / "trimtab.db") as store:
         kept = Away(store)
         board = board_of(SimpleNamespace(cluster_name="test", store=kept))
-        board._view = _ClusterView(
-            observed_at=200.0,
-            kills=number_kills(build_kill_entries(WEB, "app", [OomKills(10**8, 1, 150.0, 150.0)])),
-            problem="",
-        )
+        board._view = _ClusterView(observed_at=200.0, problem="")
         shown = await board.overview()
         assert (shown.trouble, shown.latest) == ("store.url: the server does not answer", ())
-        assert shown.today == {"killed": 1}
+        assert shown.today == {}

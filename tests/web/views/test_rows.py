@@ -41,7 +41,7 @@ def row(
         ),
         evidence={"app": evidence},
     )
-    return build_row(view, {}, prices=ResourcePrices(), now=now).row
+    return build_row(view, {}, prices=ResourcePrices(), now=now)
 
 
 @pytest.mark.parametrize(

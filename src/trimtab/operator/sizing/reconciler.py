@@ -36,6 +36,7 @@ from trimtab.operator.sizing.view_publisher import WorkloadViewPublisher
 from trimtab.operator.vpa.recommender import VpaRecommender
 from trimtab.recommender.cluster_constraints import ClusterConstraints
 from trimtab.recommender.cohort import ContainerEstimate
+from trimtab.recommender.oom_kills import OomKill
 from trimtab.recommender.recommender import Recommender
 from trimtab.recommender.workload import WorkloadRecommendation, list_sized_containers, recommend_workload
 from trimtab.sizing.evidence import Evidence
@@ -65,6 +66,8 @@ class ChangeRecorder(Protocol):
     async def record_result(
         self, workload: Workload, result: ReconcileResult, *, policy: EffectivePolicy, now: float
     ) -> None: ...
+
+    def record_oom_kills(self, workload: Workload, kills: Iterable[OomKill]) -> None: ...
 
     def record_abandoned_change(self, workload: Workload) -> None: ...
 
@@ -147,7 +150,8 @@ class SizingReconciler:
             names = list_sized_containers(workload, pods)
             async with self._recommender.lock:
                 # Without a policy, nothing else records these OOM kills.
-                self._recommender.observe_memory(workload, pods, names, ended=ended, now=now)
+                kills = self._recommender.observe_memory(workload, pods, names, ended=ended, now=now)
+                self._recorder.record_oom_kills(workload, kills)
                 for name in names:
                     if found := self._recommender.estimate(
                         name, sizing, now=now, is_long_running=workload.is_long_running
@@ -235,6 +239,7 @@ class SizingReconciler:
         names = list_sized_containers(workload, pods)
         ended = self._cluster_state.list_failed_pods(workload)
         kills = self._recommender.observe_memory(workload, pods, names, ended=ended, now=now)
+        self._recorder.record_oom_kills(workload, kills)
         # Pods report their last kill forever, and a new leader would count all of them at once.
         self._metrics.oom_kills.labels(policy.name).inc(sum(now - kill.at < NEW_OOM_WINDOW for kill in kills))
 

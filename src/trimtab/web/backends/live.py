@@ -36,10 +36,10 @@ from trimtab.web.model import (
     WorkloadRow,
 )
 from trimtab.web.views.detail import DetailCache
-from trimtab.web.views.history import build_history_entry, number_kills
+from trimtab.web.views.history import build_history_entry, merge_kills
 from trimtab.web.views.intents import IntentViewCache
 from trimtab.web.views.resources import parse_sizes
-from trimtab.web.views.rows import WorkloadRowData, build_node_summary, build_row, count_states
+from trimtab.web.views.rows import build_node_summary, build_row, count_states
 from trimtab.web.views.trend import ClusterTotals, Trend
 
 log = structlog.get_logger(__name__)
@@ -53,8 +53,8 @@ MIN_REST_SECONDS = 2.0
 MAX_LATEST = 12
 _ANNOUNCEMENTS = {"recommended", "applying"}
 """The history entries that announce a change; a large cluster has far more of them than completed changes."""
-_COMPLETED = ("applied", "reverted", "held", "released")
-"""The history entries of completed changes."""
+_COMPLETED = ("applied", "reverted", "held", "released", "killed")
+"""The history entries of completed changes, and of OOM kills."""
 MAX_EVENTS = 200
 SAVE_EVERY = 600.0
 STANDBY = (
@@ -68,7 +68,6 @@ class _ClusterView:
 
     observed_at: float = 0.0
     rows: tuple[WorkloadRow, ...] = ()
-    kills: tuple[HistoryEntry, ...] = ()
     nodes: tuple[NodeSummary, ...] = ()
     totals: ClusterTotals | None = None
     last_sample: float | None = None
@@ -179,15 +178,14 @@ class LiveBackend:
     async def _build_view(self, views: OperatorViews) -> _ClusterView:
         now = self._clock()
         used = self._current_usage.list_current(now)
-        found: list[WorkloadRowData] = []
+        rows: list[WorkloadRow] = []
         workloads = sorted(views.workloads.read().items())
         for begin in range(0, len(workloads), BATCH_SIZE):
-            found += [
+            rows += [
                 build_row(workload, used, prices=self._prices, now=now)
                 for _, workload in workloads[begin : begin + BATCH_SIZE]
             ]
             await asyncio.sleep(0)  # a reconcile must not wait until all rows are built
-        kills = number_kills(kill for each in found for kill in each.kills)
         nodes = self._build_nodes(views, used, now)
         totals = _sum_totals(nodes, now=now)
         self._trend.add(totals)
@@ -195,8 +193,7 @@ class LiveBackend:
         problems = dict.fromkeys([*errors, *self._current_usage.errors])
         return _ClusterView(
             observed_at=now,
-            rows=tuple(each.row for each in found),
-            kills=kills,
+            rows=tuple(rows),
             nodes=nodes,
             totals=totals,
             last_sample=self._current_usage.last_sampled_at if totals.cpu_used is None else None,
@@ -258,15 +255,13 @@ class LiveBackend:
             done = await self._list_completed_since(view.observed_at - DAY)
             today = dict(Counter(each.what for each in done))
             recent = {entry.id: entry for entry in await self.history(limit=10 * MAX_LATEST)}
-            recent |= {kill.id: kill for kill in view.kills[:MAX_LATEST]}
-            recent |= {each.id: build_history_entry(each) for each in done[:MAX_LATEST]}
+            kills = [each for each in done if each.what == "killed"]
+            changes = [each for each in done if each.what != "killed"][:MAX_LATEST]
+            recent |= {each.id: build_history_entry(each) for each in [*kills, *changes]}
             completed = [entry for entry in recent.values() if entry.what not in _ANNOUNCEMENTS]
-            latest = tuple(sorted(completed, key=lambda entry: -entry.at)[:MAX_LATEST])
+            latest = tuple(merge_kills(sorted(completed, key=lambda entry: -entry.at))[:MAX_LATEST])
         except StoreError as error:  # show everything else: it is needed most when the store is down
             problem = "; ".join(filter(None, [problem, str(error)]))
-        # For kills that began earlier, only the last one is certain to be from today.
-        kills = [kill for kill in view.kills if kill.at > view.observed_at - DAY]
-        today["killed"] = sum(kill.times if kill.since > view.observed_at - DAY else 1 for kill in kills)
         return Overview(
             at=view.observed_at,
             cpu=trend.plot("cpu"),
@@ -301,30 +296,19 @@ class LiveBackend:
         views = self._views()
         if views is None:
             return ()
-        # OOM kills are learned, not stored in the history: merge them in, after stored entries of the same time.
-        kills = [kill for kill in self._view.kills if what in {"", kill.what} and key in {None, kill.key}]
         older: Stored | None = None
-        until: float | None = None
-        if before is not None and before < 0:
-            last = next((kill.at for kill in kills if kill.id == before), -before / 1000)
-            until = math.nextafter(last, 0.0)
-            kills = [kill for kill in kills if kill.id > before]
-        elif before is not None:
-            if (older := await views.store.history.get(before)) is None:
-                return ()  # retention has removed the entry, and all older ones
-            kills = [kill for kill in kills if kill.at <= older.timestamp]
+        if before is not None and (older := await views.store.history.get(before)) is None:
+            return ()  # retention has removed the entry, and all older ones
         stored = await views.store.history.find(
             cluster=views.cluster_name,
             namespace=key.namespace if key else None,
             kind=key.kind if key else None,
             name=key.name if key else None,
             what=what or None,
-            until=until,
             older_than=older,
             limit=limit,
         )
-        entries = [*map(build_history_entry, stored), *kills]
-        return sorted(entries, key=lambda entry: -entry.at)[:limit]
+        return [build_history_entry(each) for each in stored]
 
     async def entry(self, number: int) -> HistoryEntry | None:
         views = self._views()
@@ -348,7 +332,7 @@ class LiveBackend:
         now = self._clock()
         containers = await self._details.get(views, view, now=now)
         used = self._current_usage.list_current(now)
-        row = build_row(view, used, prices=self._prices, now=now).row
+        row = build_row(view, used, prices=self._prices, now=now)
         events: Sequence[HistoryEntry] = ()
         problem = ""
         try:

@@ -1,4 +1,4 @@
-"""Build history entries from the records of the store and from OOM kills."""
+"""Build history entries from the records of the store."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from typing import Any
 import msgspec
 
 from trimtab.actuation.resources import format_sizes
-from trimtab.api.format import format_short
-from trimtab.kube.kinds.workloads import WorkloadKey
-from trimtab.sizing.evidence import OomKills
 from trimtab.store import HistoryRecord as Stored
 from trimtab.web.model import HistoryEntry
 from trimtab.web.views.resources import parse_sizes
@@ -34,42 +31,32 @@ def build_history_entry(stored: Stored) -> HistoryEntry:
     )
 
 
-def build_kill_entries(key: WorkloadKey, container: str, kills: Iterable[OomKills]) -> list[HistoryEntry]:
-    """Build an entry for the OOM kills at each size; the store's history has none, because kills are observed."""
-    return [
-        HistoryEntry(
-            id=0,
-            at=each.last,
-            kind=key.kind,
-            namespace=key.namespace,
-            name=key.name,
-            container=container,
-            what="killed",
-            who="the kernel",
-            why=f"OOM-killed at {format_short('memory', each.memory)}{_format_times(each)}",
-            times=each.count,
-            since=each.first,
+def merge_kills(entries: Iterable[HistoryEntry]) -> list[HistoryEntry]:
+    """Merge the OOM kills of each container into its newest one, for entries newest first.
+
+    A container in a crash loop is killed every few minutes, and would push everything else out of a short list.
+    """
+    merged: dict[object, HistoryEntry] = {}
+    for entry in entries:
+        identity: object = (entry.key, entry.container) if entry.what == "killed" else entry.id
+        newest = merged.get(identity)
+        merged[identity] = (
+            msgspec.structs.replace(newest, times=newest.times + entry.times, since=entry.at)
+            if newest
+            else entry
         )
-        for each in kills
+    return [
+        msgspec.structs.replace(
+            entry, why=f"{entry.why}, {entry.times} times since {_format_time(entry.since)}"
+        )
+        if entry.times > 1
+        else entry
+        for entry in merged.values()
     ]
 
 
-def _format_times(kills: OomKills) -> str:
-    if kills.count == 1:
-        return ""
-    since = datetime.fromtimestamp(kills.first, UTC).strftime("%Y-%m-%d %H:%M")
-    return f", {kills.count} times since {since} UTC"
-
-
-def number_kills(kills: Iterable[HistoryEntry]) -> tuple[HistoryEntry, ...]:
-    """Number the kills, newest first, with negative numbers from their times, so that numbers stay stable."""
-    found: dict[int, HistoryEntry] = {}
-    for kill in sorted(kills, key=lambda kill: (kill.at, kill.key, kill.container)):
-        number = -int(kill.at * 1000)
-        while number in found:  # the kills of one step share their time
-            number -= 1
-        found[number] = msgspec.structs.replace(kill, id=number)
-    return tuple(reversed(found.values()))
+def _format_time(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _format_sizes(side: Mapping[str, Any] | None, container: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from trimtab.actuation.hold import read_hold
 from trimtab.kube.kinds.custom import NodeReport
@@ -18,8 +17,7 @@ from trimtab.scan.usage_totals import UsageTotals
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.web.backends.current_usage import PodName, PodUsageSample
-from trimtab.web.model import HistoryEntry, KnobSummary, NodeSummary, TierSummary, WorkloadRow
-from trimtab.web.views.history import build_kill_entries
+from trimtab.web.model import KnobSummary, NodeSummary, TierSummary, WorkloadRow
 from trimtab.web.views.resources import sum_sizes
 
 UNMANAGED = "Unmanaged"
@@ -29,26 +27,18 @@ REPORT_TTL = 300.0
 _TIERS = ("Guaranteed", "Burstable", "BestEffort")
 
 
-class WorkloadRowData(NamedTuple):
-    """A row, and the OOM kills of its workload."""
-
-    row: WorkloadRow
-    kills: tuple[HistoryEntry, ...]
-
-
 def build_row(
     view: WorkloadView,
     used: Mapping[PodName, PodUsageSample],
     *,
     prices: ResourcePrices,
     now: float,
-) -> WorkloadRowData:
+) -> WorkloadRow:
     workload, policy, outcome, key = view.workload, view.policy, view.outcome, view.workload.key
     containers = [each for each in view.containers if each.role != "init"]
     should = {each.container: each.target for each in outcome.recommendations} if outcome else {}
     next_step = {each.container: each.resources for each in outcome.recommendations} if outcome else {}
     risks: dict[str, None] = {}
-    kills: list[HistoryEntry] = []
     shares: list[float] = []
     for each in containers:
         evidence = view.evidence.get(each.name)
@@ -56,7 +46,6 @@ def build_row(
             continue
         shares.append(_running_share(evidence, now=now))
         peak = UsageTotals(memory_peak=evidence.memory_peak or 0.0)
-        kills += build_kill_entries(key, each.name, evidence.kills)
         rules = policy.rules if policy else PolicyRules()
         risks |= dict.fromkeys(assess_risks(each, evidence, peak, rules=rules, now=now))
     instances: float = len(view.pods)
@@ -66,7 +55,7 @@ def build_row(
     wanted = [should.get(each.name, each.resources) for each in containers]
     hold = read_hold(workload.annotations)
     sampled_pods = [used[key.namespace, pod] for pod in view.pods if (key.namespace, pod) in used]
-    row = WorkloadRow(
+    return WorkloadRow(
         kind=key.kind,
         namespace=key.namespace,
         name=key.name,
@@ -88,7 +77,6 @@ def build_row(
         changed=outcome.applied_at if outcome else None,
         pinned=str(hold) if hold else "",
     )
-    return WorkloadRowData(row, tuple(kills))
 
 
 def _running_share(evidence: Evidence, *, now: float) -> float:
