@@ -11,7 +11,7 @@ question at the very end of an hour is answered as if the hour were over.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -20,50 +20,77 @@ from trimtab.plugins import Settings
 from trimtab.sizing.state.serialization import Array
 from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY, deduplicate_kills
 from trimtab.sizing.strategies.trimtab_engine.kernels import CostModel, DecayFactors, ErrorBuckets
-from trimtab.sizing.strategies.trimtab_engine.state import ResourceState
+from trimtab.sizing.strategies.trimtab_engine.state import ResourceState, ResourceTuning
 from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets
 
 HOUR, DAY, MONTH = 3600.0, 86400.0, 30 * 86400.0
 
-CPU_ERROR_BUCKETS, CPU_PRIOR_SPREAD = ErrorBuckets(low=-1.5, width=0.065, buckets=88), 0.35
-MEMORY_ERROR_BUCKETS, MEMORY_PRIOR_SPREAD = ErrorBuckets(low=-0.3, width=0.03, buckets=40), 0.05
-"""The buckets of errors, and the spread of errors before any was seen."""
-CPU_HARM_COST, KEPT_HARM_COST, OOM_HARM_COST = 0.16, 0.32, 0.05
-"""The cost of harm in units of mean use, divided by the requested risk, so that the actual risk is about the
-requested one. With a stabilization window, requests are less lenient and harm costs more.
-"""
-CARE_THRESHOLD = 12.0
-"""The multiple of the requested risk that a container may bear before it is treated with more care."""
-CPU_PEAK_HALF_LIFE, MEMORY_PEAK_HALF_LIFE, KEPT_PEAK_FACTOR = 0.0, 720.0, 3.0
-"""The hours in which a peak fades by half (0: only the last epoch's counts), and the least multiple of the
-stabilization window.
-"""
-MEMORY_PEAK_FLOOR = 1.07
-"""The least multiple of its fading peak for a container's memory: what it once needed it may need again. It
-stays above the peak itself for three days, or a container that is busy by day, or only on weekdays, would
-be killed at the next peak.
-"""
-CPU_HEADROOM, MEMORY_HEADROOM = 1.15, 1.4
-"""The highest multiple of its highest peak that a container gets."""
-CPU_FLEET_EPOCHS, MEMORY_FLEET_EPOCHS, FLEET_COST_EPOCHS = 6.0, 0.5, 24.0
-"""The number of a container's own epochs that the errors and costs of the fleet count for."""
-(
-    COSTS_HALF_LIFE,
-    SLOW_MEAN_HALF_LIFE,
-    HIGHEST_PEAK_HALF_LIFE,
-    USED_SHARE_HALF_LIFE,
-    SAVINGS_HALF_LIFE,
-    CHANGES_HALF_LIFE,
-) = 72.0, 96.0, 720.0, 336.0, 12.0, 24.0
-"""The hours in which costs, the slow mean, the highest peak, the used share, the expected savings and the
-number of changes lose half their weight.
-"""
-KEPT_LENIENCY = 0.5
-"""The leniency with a stabilization window: a spike of an hour is then paid for all day."""
-KEPT_COSTS = 11.0
-"""The hours that costs count longer for each hour of the stabilization window: a day of them is one trial."""
-MEMORY_TOLERANCE = 0.45
-"""The share of the tolerance that holds for memory, which moves less."""
+CPU = ResourceTuning(
+    buckets=ErrorBuckets(low=-1.5, width=0.065, buckets=88),
+    prior_spread=0.35,
+    error_half_lives=1.0,
+    peak_half_life_hours=0.0,
+    peak_floor=0.0,
+    headroom=1.15,
+    fleet_error_epochs=6.0,
+    tolerance_share=1.0,
+    most=MAX_PLAUSIBLE_CPU,
+    only_peaks=False,
+)
+MEMORY = ResourceTuning(
+    buckets=ErrorBuckets(low=-0.3, width=0.03, buckets=40),
+    prior_spread=0.05,
+    error_half_lives=2.0,
+    peak_half_life_hours=720.0,
+    # It stays above the peak itself for three days, or a container that is busy by day, or only on weekdays,
+    # would be killed at the next peak.
+    peak_floor=1.07,
+    headroom=1.4,
+    fleet_error_epochs=0.5,
+    tolerance_share=0.45,
+    most=MAX_PLAUSIBLE_MEMORY,
+    only_peaks=True,
+)
+
+
+class HarmCosts(NamedTuple):
+    """The cost of harm in units of mean use, divided by the requested risk, so that the actual risk is about the
+    requested one.
+    """
+
+    cpu: float = 0.16
+    stabilized_cpu: float = 0.32
+    """With a stabilization window, requests are less lenient and harm costs more."""
+    oom: float = 0.05
+    care_threshold: float = 12.0
+    """The multiple of the requested risk that a container may bear before it is treated with more care."""
+
+
+class HalfLives(NamedTuple):
+    """The hours in which a value loses half its weight."""
+
+    cost_hours: float = 72.0
+    slow_mean_hours: float = 96.0
+    highest_peak_hours: float = 720.0
+    used_share_hours: float = 336.0
+    expected_savings_hours: float = 12.0
+    recent_changes_hours: float = 24.0
+
+
+class StabilizationTuning(NamedTuple):
+    """Differences of a strategy that sizes CPU for a whole stabilization window."""
+
+    leniency: float = 0.5
+    """A spike of an hour is paid for all day, so that an unused request is less cheap."""
+    peak_half_lives: float = 3.0
+    """The least half-life of the fading peak, in windows."""
+    cost_hours_per_hour: float = 11.0
+    """The hours that costs count longer for each hour of the window: a day of them is one trial."""
+
+
+HARM, HALF_LIVES, STABILIZED = HarmCosts(), HalfLives(), StabilizationTuning()
+FLEET_COST_EPOCHS = 24.0
+"""The number of a container's own epochs that the costs of the fleet count for."""
 DEADBAND = 0.2
 """The distance from the size at which a request is worth a change."""
 FREQUENT_CHANGES = 7.0
@@ -118,54 +145,38 @@ class TrimtabStrategy(Strategy[TrimtabSettings]):
 
     def __init__(self, containers: int, settings: TrimtabSettings) -> None:
         super().__init__(containers, settings)
-        price = (KEPT_HARM_COST if self.covers_stabilization else CPU_HARM_COST) / settings.cpu_risk
+        window = settings.stabilization if self.covers_stabilization else 0.0
+        cpu_price = (HARM.stabilized_cpu if window else HARM.cpu) / settings.cpu_risk
         oom_risk = settings.memory_risk * settings.update / MONTH
         self._cpu = ResourceState(
             containers,
-            buckets=CPU_ERROR_BUCKETS,
-            spread=CPU_PRIOR_SPREAD,
-            decay=_build_decay_factors(
-                settings.update,
-                errors=settings.half_life,
-                peak=CPU_PEAK_HALF_LIFE,
-                fleet=CPU_FLEET_EPOCHS,
-                kept=settings.stabilization if self.covers_stabilization else 0.0,
-            ),
-            cost_model=CostModel(
-                overuse_penalty=(1.0 - settings.unserved) * price,
-                unserved_penalty=settings.unserved * price,
-                tolerated_overuse=CARE_THRESHOLD * settings.cpu_risk,
-                leniency=KEPT_LENIENCY if self.covers_stabilization else 1.0,
-                peak_floor=0.0,
-                headroom=CPU_HEADROOM,
-                change_threshold=settings.tolerance,
+            CPU,
+            _build_decay_factors(CPU, settings, window),
+            CostModel(
+                overuse_penalty=(1.0 - settings.unserved) * cpu_price,
+                unserved_penalty=settings.unserved * cpu_price,
+                tolerated_overuse=HARM.care_threshold * settings.cpu_risk,
+                leniency=STABILIZED.leniency if window else 1.0,
+                peak_floor=CPU.peak_floor,
+                headroom=CPU.headroom,
+                change_threshold=settings.tolerance * CPU.tolerance_share,
                 frequent_changes=FREQUENT_CHANGES,
             ),
-            most=MAX_PLAUSIBLE_CPU,
-            peaks=False,
         )
         self._memory = ResourceState(
             containers,
-            buckets=MEMORY_ERROR_BUCKETS,
-            spread=MEMORY_PRIOR_SPREAD,
-            decay=_build_decay_factors(
-                settings.update,
-                errors=2 * settings.half_life,
-                peak=MEMORY_PEAK_HALF_LIFE,
-                fleet=MEMORY_FLEET_EPOCHS,
-            ),
-            cost_model=CostModel(
-                overuse_penalty=OOM_HARM_COST / oom_risk,
+            MEMORY,
+            _build_decay_factors(MEMORY, settings, 0.0),
+            CostModel(
+                overuse_penalty=HARM.oom / oom_risk,
                 unserved_penalty=0.0,
-                tolerated_overuse=CARE_THRESHOLD * oom_risk,
+                tolerated_overuse=HARM.care_threshold * oom_risk,
                 leniency=1.0,
-                peak_floor=MEMORY_PEAK_FLOOR,
-                headroom=MEMORY_HEADROOM,
-                change_threshold=settings.tolerance * MEMORY_TOLERANCE,
+                peak_floor=MEMORY.peak_floor,
+                headroom=MEMORY.headroom,
+                change_threshold=settings.tolerance * MEMORY.tolerance_share,
                 frequent_changes=FREQUENT_CHANGES,
             ),
-            most=MAX_PLAUSIBLE_MEMORY,
-            peaks=True,
         )
         self._clock = np.full(2, np.nan)  # The times of the last sample and of the first.
 
@@ -235,31 +246,27 @@ class TrimtabStrategy(Strategy[TrimtabSettings]):
         )
 
 
-def _build_decay_factors(
-    update: float, *, errors: float, peak: float, fleet: float, kept: float = 0.0
-) -> DecayFactors:
-    """Return half-lives in hours as the share that is left after an update, and the hours of the
-    stabilization window.
-    """
-    hours = kept / HOUR
+def _build_decay_factors(tuning: ResourceTuning, settings: TrimtabSettings, window: float) -> DecayFactors:
+    """Return half-lives as the share that is left after an update; the window is that of stabilization."""
+    hours = window / HOUR
 
-    def left(half_life: float) -> float:
-        return float(0.5 ** (update / HOUR / half_life)) if half_life else 0.0
+    def left(half_life_hours: float) -> float:
+        return float(0.5 ** (settings.update / HOUR / half_life_hours)) if half_life_hours else 0.0
 
-    slow = left(SLOW_MEAN_HALF_LIFE)
+    slow_mean = left(HALF_LIVES.slow_mean_hours)
     return DecayFactors(
-        errors=left(errors),
-        costs=left(COSTS_HALF_LIFE + KEPT_COSTS * hours),
-        slow_mean=slow,
-        fading_peak=left(max(peak, KEPT_PEAK_FACTOR * hours)),
-        highest_peak=left(HIGHEST_PEAK_HALF_LIFE),
+        errors=left(tuning.error_half_lives * settings.half_life),
+        costs=left(HALF_LIVES.cost_hours + STABILIZED.cost_hours_per_hour * hours),
+        slow_mean=slow_mean,
+        fading_peak=left(max(tuning.peak_half_life_hours, STABILIZED.peak_half_lives * hours)),
+        highest_peak=left(HALF_LIVES.highest_peak_hours),
         hourly_mean=0.5,
-        used_share=left(USED_SHARE_HALF_LIFE),
-        expected_savings=left(SAVINGS_HALF_LIFE),
-        changes=left(CHANGES_HALF_LIFE),
-        fleet_error_epochs=fleet,
+        used_share=left(HALF_LIVES.used_share_hours),
+        expected_savings=left(HALF_LIVES.expected_savings_hours),
+        changes=left(HALF_LIVES.recent_changes_hours),
+        fleet_error_epochs=tuning.fleet_error_epochs,
         fleet_cost_epochs=FLEET_COST_EPOCHS,
         kept_mean=left(hours),
         kept_hours=max(round(hours), 1),
-        mature_weight=(1.0 - slow ** (hours * HOUR / update)) / (1.0 - slow),
+        mature_weight=(1.0 - slow_mean ** (hours * HOUR / settings.update)) / (1.0 - slow_mean),
     )

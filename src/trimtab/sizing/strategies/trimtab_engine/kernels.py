@@ -1,27 +1,23 @@
-"""Forecast each container, measure the forecast errors and choose the forecast that costs least: the compiled
-loops.
+"""The compiled loops of the default strategy, one kernel for each step of the decision.
 
 Time is divided into epochs, one per update. For each container five plain forecasters name a level for the
-next epoch: the usage at the end of the last one, the slow mean, the mean at this hour on earlier days, the
-higher of the first and the third, and the fading peak. Each has a histogram of its own errors: usage divided
-by the level, in fine logarithmic buckets that are the same for the smallest container and the largest. From
-it follows the size with the least expected cost, where cost is the request plus a penalty for what is not
-covered. Forecasters are judged by the cost that their sizes would really have had; the best so far sets the
-size.
+next epoch. Each has a histogram of its own errors: usage divided by the level, in fine logarithmic buckets
+that are the same for the smallest container and the largest. The steps:
 
-With a stabilization window longer than an epoch (`DecayFactors.kept_hours`), levels cover that window: the
-mean of as many hours replaces the end of the last epoch, and the busiest of the hours to come replaces the
-next one.
+1. `record_samples` (for memory `record_peaks`): add samples to the epoch and to the errors of each forecaster.
+2. `charge_forecasts`: at the end of the epoch, charge each forecaster the cost that its size really had.
+3. `update_levels`: learn from the epoch, and name each forecaster's level for the next.
+4. `price_margin`: find the size with the least expected cost above each level.
+5. `choose_forecast`: take the forecaster that has cost least so far.
+6. `should_change`: change the held size only once the expected savings are worth it.
 
-For a container with little history, the errors and costs of the fleet count, above all of containers that are
-as unsteady as it is, which its first hours already show. The sums over the fleet are of integers, so that the
-order of containers changes nothing, not even a last bit. Everything else is a ratio to the container's own
-usage: ten times the usage gives ten times the size.
+`docs/explanation/strategies.md` has the formulas, `tests/sizing/strategies/reference.py` the same in plain
+Python. Everything is a ratio to the container's own usage: ten times the usage gives ten times the size. The
+sums over the fleet are of integers, so that the order of containers changes nothing, not even a last bit.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +27,12 @@ from numba import njit
 from trimtab.sizing.strategy import Floats
 
 LAST, SLOW, HOURLY, HIGHER, PEAK = range(5)
+"""The forecasters: usage at the end of the last epoch, the slow mean, the mean at this hour on former days, the
+higher of the first and the third, and the fading peak.
+
+With a stabilization window longer than an epoch, levels cover that window: its mean replaces the end of the last
+epoch, and the busiest of the hours to come replaces the next one.
+"""
 FORECASTERS = 5
 SEEN, TOTAL, HIGHEST, OVER_SIZE, MASS, RECENT = range(6)
 """The columns of a container's present epoch: the observed part of it, usage, peak, the part above the held
@@ -38,19 +40,33 @@ size, the weight of all errors, and recent usage.
 """
 EPOCH_FIELDS = 6
 MEAN, WEIGHT, UNREST, KEPT_MEAN = range(4)
-RECENT_HALF_LIFE = 0.15
+"""The columns of `EpochState.level`."""
+FADING, HIGHEST_EVER = range(2)
+"""The columns of `EpochState.peak`."""
+USED, REQUESTED = range(2)
+"""The columns of `EpochState.served`."""
+RECENT_HALF_LIFE_EPOCHS = 0.15
 """The part of an epoch in which recent usage loses half its weight."""
 YOUNG_ERROR_WEIGHT = 0.1
 """The share of its errors that counts while a container is young."""
 UNREST_BOUNDARIES = (0.1, 0.25, 0.5, 1.0)
 """The logarithm of an epoch's peak over its mean at which a container belongs to the next unrest class."""
-FLEET_WEIGHT = 3.0
+FLEET_WEIGHT_CONTAINERS = 3.0
 """The number of containers of its own class that the rest of the fleet counts for."""
 HOURS = 24
 FIXED_POINT_UNIT = 2.0**32
 """The integer that stands for 1 in sums over the fleet."""
+FIXED_POINT_COST = 2.0**20
+"""The integer that stands for a cost of 1: costs reach 10,000, and their sum must fit."""
 MIN_LEVEL = 1e-9
-MAX_COST = 1e4
+MAX_COST_EPOCH = 1e4
+"""The most that one epoch is charged: a spike over nearly no usage would outweigh all other epochs."""
+CARE_RATE, MAX_CARE, MAX_EXCESS_HARM = 0.05, 20.0, 20.0
+"""The growth of care for each multiple of the tolerated harm, its largest factor, and the largest multiple."""
+ASSUMED_USED_SHARE, ASSUMED_EPOCHS, MIN_USED_SHARE = 0.5, 5.0, 0.02
+"""The share of a request that is used before it is known, the epochs that this counts for, and the least share."""
+FREQUENT_CHANGE_EXPONENT = 4
+"""The power with which frequent changes raise the savings that the next one needs."""
 SEARCH_FACTOR = 2.0
 """The factor above the highest allowed size up to which the best size is searched: if it is there, the
 highest is used.
@@ -125,242 +141,303 @@ class CostModel(NamedTuple):
     """The number of recent changes above which the next one must save more."""
 
 
-@dataclass(slots=True)
-class EpochState:
+class EpochUsage(NamedTuple):
+    """The samples of the present epoch, and the errors of all epochs."""
+
+    sums: Floats
+    """A row for each container: `SEEN`, `TOTAL`, `HIGHEST`, `OVER_SIZE`, `MASS`, `RECENT`."""
+    errors: Singles
+    """The histogram of each forecaster's errors, for each container."""
+
+
+class FleetAverages(NamedTuple):
+    """What containers with little history borrow from the others, by unrest class and forecaster."""
+
+    errors: Floats
+    costs: Floats
+
+
+class EpochState(NamedTuple):
     """The part of the state that the end of an epoch writes: small enough to be copied for a preview."""
 
-    base: Floats
+    log_level: Floats
     """The logarithm of each forecaster's level."""
     bid: Floats
     """The size that each forecaster would have requested in this epoch."""
-    over: Floats
+    over_bid: Floats
     """The share of the epoch above the bid of each forecaster."""
-    lack: Floats
+    unserved: Floats
     """The usage that the bid of each forecaster would have left unserved."""
     cost: Floats
-    tries: Floats
+    """The decayed sum of the costs that each forecaster's bids had."""
+    charged_epochs: Floats
+    """The decayed number of epochs that were charged."""
     hourly: Floats
+    """The logarithm of the mean at each hour of the day; NaN where it was never seen."""
     level: Floats
-    """The slow mean, its weight, the slow mean of peak over mean, and the mean over the stabilization window.
+    """The slow mean, its weight, the slow mean of the logarithm of peak over mean, and the mean over the
+    stabilization window.
     """
     peak: Floats
     """The fading peak, and one that hardly fades and bounds every bid."""
     served: Floats
-    """The sums of used and of requested resources."""
+    """The decayed sums of used and of requested resources."""
     care: Floats
     """The factor by which harm costs more for this container, because it had too much of it."""
-    owed: Floats
+    expected_savings: Floats
     """The expected savings of another size since the last change: small savings add up, noise fades."""
-    moves: Floats
-    """The number of recent changes of the size."""
+    recent_changes: Floats
+    """The decayed number of changes of the size."""
     held: Floats
+    """The size of the present epoch; NaN if there is none yet."""
 
     @classmethod
-    def new(cls, containers: int) -> EpochState:
+    def create(cls, containers: int) -> EpochState:
+        """Return the state of containers without any sample."""
         shape = (containers, FORECASTERS)
         return cls(
-            base=np.full(shape, np.nan),
+            log_level=np.full(shape, np.nan),
             bid=np.full(shape, np.nan),
-            over=np.zeros(shape),
-            lack=np.zeros(shape),
+            over_bid=np.zeros(shape),
+            unserved=np.zeros(shape),
             cost=np.zeros(shape),
-            tries=np.zeros(containers),
+            charged_epochs=np.zeros(containers),
             hourly=np.full((containers, HOURS), np.nan),
             level=np.zeros((containers, 4)),
             peak=np.zeros((containers, 2)),
             served=np.zeros((containers, 2)),
             care=np.ones(containers),
-            owed=np.zeros(containers),
-            moves=np.zeros(containers),
+            expected_savings=np.zeros(containers),
+            recent_changes=np.zeros(containers),
             held=np.full(containers, np.nan),
         )
 
-    def arrays(self) -> tuple[Floats, ...]:
-        return tuple(getattr(self, field.name) for field in fields(self))
+    def copy(self) -> EpochState:
+        return EpochState(*(array.copy() for array in self))
+
+
+STORED_FIELDS = (
+    *("base", "bid", "over", "lack", "cost", "tries", "hourly"),
+    *("level", "peak", "served", "care", "owed", "moves", "held"),
+)
+"""The names of `EpochState`'s fields in stored state, in their order: state of earlier versions is still read."""
+
+
+# Step 1: samples
 
 
 @njit(cache=True)
-def _find_bucket(value: float, base: float, grid: ErrorBuckets) -> int:
+def find_bucket(value: float, log_level: float, buckets: ErrorBuckets) -> int:
     if value <= 0:
         return 0
-    return int(min(max((np.log(value) - base - grid.low) / grid.width, 0.0), grid.buckets - 1.0))
+    return int(
+        min(max((np.log(value) - log_level - buckets.low) / buckets.width, 0.0), buckets.buckets - 1.0)
+    )
 
 
 @njit(cache=True)
-def observe_samples(
+def record_samples(
     usage: Floats,
-    most: float,
     weights: Floats,
-    grid: ErrorBuckets,
-    epoch: Floats,
-    errors: Singles,
-    base: Floats,
-    bid: Floats,
-    over: Floats,
-    lack: Floats,
-    held: Floats,
-    level: Floats,
+    most: float,
     mature_weight: float,
+    buckets: ErrorBuckets,
+    epoch: EpochUsage,
+    state: EpochState,
 ) -> None:
-    """Learn several samples of each container (one row per time, each with its weight), all of which count."""
+    """Add several samples of each container (one row per time, each with its weight) to its epoch and errors."""
+    # Every kernel takes the arrays out of their records once, here: a field read in a loop counts a reference
+    # each time, which made this loop six times as slow.
+    sums, errors, log_level, bid = epoch.sums, epoch.errors, state.log_level, state.bid
+    over_bid, unserved, level, held = state.over_bid, state.unserved, state.level, state.held
     left = np.empty(len(weights))
     for row in range(len(weights)):
-        left[row] = 0.5 ** (weights[row] / RECENT_HALF_LIFE)
+        left[row] = 0.5 ** (weights[row] / RECENT_HALF_LIFE_EPOCHS)
     for i in range(usage.shape[1]):
+        # The levels of a young container do not cover all hours yet: its errors are larger than they will be.
         trust = 1.0 if level[i, WEIGHT] >= mature_weight else YOUNG_ERROR_WEIGHT
         for row in range(len(weights)):
             use, weight = usage[row, i], weights[row]
-            if not 0.0 <= use <= most:
+            if not 0.0 <= use <= most:  # NaN, which is no sample, too
                 continue
-            epoch[i, SEEN] += weight
-            epoch[i, TOTAL] += weight * use
-            epoch[i, HIGHEST] = max(epoch[i, HIGHEST], use)
-            epoch[i, OVER_SIZE] += weight if use > held[i] else 0.0
-            epoch[i, MASS] += weight * trust
-            if np.isnan(base[i, 0]):
-                base[i, :] = np.log(max(use, MIN_LEVEL))
-                epoch[i, RECENT] = use
-            epoch[i, RECENT] = epoch[i, RECENT] * left[row] + use * (1.0 - left[row])
-            logarithm = np.log(use) - grid.low if use > 0 else -1e9
+            sums[i, SEEN] += weight
+            sums[i, TOTAL] += weight * use
+            sums[i, HIGHEST] = max(sums[i, HIGHEST], use)
+            sums[i, OVER_SIZE] += weight if use > held[i] else 0.0
+            sums[i, MASS] += weight * trust
+            if np.isnan(log_level[i, 0]):  # The very first sample is the level of every forecaster.
+                log_level[i, :] = np.log(max(use, MIN_LEVEL))
+                sums[i, RECENT] = use
+            sums[i, RECENT] = sums[i, RECENT] * left[row] + use * (1.0 - left[row])
+            # One logarithm for all forecasters: it is most of the time that a sample takes.
+            logarithm = np.log(use) - buckets.low if use > 0 else -1e9
             for k in range(FORECASTERS):
-                place = int(min(max((logarithm - base[i, k]) / grid.width, 0.0), grid.buckets - 1.0))
+                place = int(
+                    min(max((logarithm - log_level[i, k]) / buckets.width, 0.0), buckets.buckets - 1.0)
+                )
                 errors[i, k, place] += weight * trust
                 if use > bid[i, k]:
-                    over[i, k] += weight
-                    lack[i, k] += weight * (use - bid[i, k])
+                    over_bid[i, k] += weight
+                    unserved[i, k] += weight * (use - bid[i, k])
 
 
 @njit(cache=True)
-def observe_peaks(
+def record_peaks(
     usage: Floats,
-    most: float,
     weights: Floats,
-    grid: ErrorBuckets,
-    epoch: Floats,
-    errors: Singles,
-    base: Floats,
-    bid: Floats,
-    over: Floats,
-    lack: Floats,
-    held: Floats,
-    level: Floats,
+    most: float,
     mature_weight: float,
+    buckets: ErrorBuckets,
+    epoch: EpochUsage,
+    state: EpochState,
 ) -> None:
-    """Learn several samples of each container, of which only the peak of the epoch counts: a higher one
-    replaces it.
-    """
+    """Add several samples of each container, of which only the epoch's peak counts: a higher one replaces it."""
+    sums, errors, log_level, bid = epoch.sums, epoch.errors, state.log_level, state.bid
+    over_bid, unserved, level, held = state.over_bid, state.unserved, state.level, state.held
     for i in range(usage.shape[1]):
         trust = 1.0 if level[i, WEIGHT] >= mature_weight else YOUNG_ERROR_WEIGHT
         for row in range(len(weights)):
             use, weight = usage[row, i], weights[row]
             if not 0.0 <= use <= most:
                 continue
-            first = epoch[i, SEEN] == 0.0
-            epoch[i, SEEN] += weight
-            epoch[i, TOTAL] += weight * use
-            if not first and use <= epoch[i, HIGHEST]:
+            first = sums[i, SEEN] == 0.0
+            sums[i, SEEN] += weight
+            sums[i, TOTAL] += weight * use
+            if not first and use <= sums[i, HIGHEST]:
                 continue
-            epoch[i, OVER_SIZE] = 1.0 if use > held[i] else 0.0
-            epoch[i, MASS] += trust if first else 0.0
-            if np.isnan(base[i, 0]):
-                base[i, :] = np.log(max(use, MIN_LEVEL))
+            sums[i, OVER_SIZE] = 1.0 if use > held[i] else 0.0
+            sums[i, MASS] += trust if first else 0.0
+            if np.isnan(log_level[i, 0]):
+                log_level[i, :] = np.log(max(use, MIN_LEVEL))
             for k in range(FORECASTERS):
                 if not first:
-                    errors[i, k, _find_bucket(epoch[i, HIGHEST], base[i, k], grid)] -= trust
-                errors[i, k, _find_bucket(use, base[i, k], grid)] += trust
+                    errors[i, k, find_bucket(sums[i, HIGHEST], log_level[i, k], buckets)] -= trust
+                errors[i, k, find_bucket(use, log_level[i, k], buckets)] += trust
                 if use > bid[i, k]:
-                    over[i, k] = 1.0
-                    lack[i, k] = use - bid[i, k]
-            epoch[i, HIGHEST] = use
+                    over_bid[i, k] = 1.0
+                    unserved[i, k] = use - bid[i, k]
+            sums[i, HIGHEST] = use
+
+
+# Steps 2 and 3: the end of an epoch. One without a sample teaches nothing: levels, costs and sizes stay.
 
 
 @njit(cache=True)
-def close_epoch(
+def charge_forecasts(
+    peaks: bool,  # noqa: FBT001 - compiled code takes no keywords
+    decay: DecayFactors,
+    cost_model: CostModel,
+    epoch: EpochUsage,
+    state: EpochState,
+) -> None:
+    """Charge each forecaster what its bid really cost, and take more care of containers that had much harm."""
+    sums, bid, cost, served = epoch.sums, state.bid, state.cost, state.served
+    over_bid, unserved, level, held = state.over_bid, state.unserved, state.level, state.held
+    charged_epochs, care = state.charged_epochs, state.care
+    for i in range(len(sums)):
+        if sums[i, SEEN] == 0.0:
+            continue
+        seen, mean = _observed_mean(sums[i], peaks)
+        if not np.isnan(bid[i, 0]):  # There are no bids before the first epoch has ended.
+            usual = level[i, MEAN] if level[i, WEIGHT] > 0 else mean
+            share = used_share(served[i], usual) ** cost_model.leniency
+            for k in range(FORECASTERS):
+                paid = (
+                    share * bid[i, k] / usual + cost_model.overuse_penalty * care[i] * over_bid[i, k] / seen
+                )
+                paid += (share + cost_model.unserved_penalty * care[i]) * unserved[i, k] / (seen * usual)
+                cost[i, k] = cost[i, k] * decay.costs + min(paid, MAX_COST_EPOCH)
+            charged_epochs[i] = charged_epochs[i] * decay.costs + 1.0
+            served[i, USED] = served[i, USED] * decay.used_share + min(mean, held[i])
+            served[i, REQUESTED] = served[i, REQUESTED] * decay.used_share + held[i]
+            harmed = sums[i, OVER_SIZE] / seen
+            excess = min(harmed / cost_model.tolerated_overuse - 1.0, MAX_EXCESS_HARM)
+            care[i] = min(max(care[i] * np.exp(CARE_RATE * excess), 1.0), MAX_CARE)
+        for k in range(FORECASTERS):
+            over_bid[i, k] = 0.0
+            unserved[i, k] = 0.0
+
+
+@njit(cache=True)
+def update_levels(
     hour: int,
     hour_ahead: int,
     peaks: bool,  # noqa: FBT001 - compiled code takes no keywords
     decay: DecayFactors,
-    cost_model: CostModel,
-    epoch: Floats,
-    state: tuple[Floats, ...],
+    epoch: EpochUsage,
+    state: EpochState,
 ) -> None:
-    """End an epoch: compute the cost of each forecaster's bid, and its level for the next epoch."""
-    base, bid, over, lack, cost, tries, hourly, level, peak, served, care, _, _, held = state
-    for i in range(len(epoch)):
-        if epoch[i, SEEN] == 0.0:
+    """Learn the means and peaks of the epoch, and name each forecaster's level for the next."""
+    sums, log_level, hourly = epoch.sums, state.log_level, state.hourly
+    level, peak = state.level, state.peak
+    for i in range(len(sums)):
+        if sums[i, SEEN] == 0.0:
             continue
-        seen = 1.0 if peaks else epoch[i, SEEN]
-        mean = max(epoch[i, HIGHEST] if peaks else epoch[i, TOTAL] / seen, MIN_LEVEL)
-        usual = level[i, MEAN] if level[i, WEIGHT] > 0 else mean
-        if not np.isnan(bid[i, 0]):
-            share = _used_share(served[i], usual) ** cost_model.leniency
-            for k in range(FORECASTERS):
-                paid = share * bid[i, k] / usual + cost_model.overuse_penalty * care[i] * over[i, k] / seen
-                paid += (share + cost_model.unserved_penalty * care[i]) * lack[i, k] / (seen * usual)
-                cost[i, k] = cost[i, k] * decay.costs + min(paid, MAX_COST)
-            tries[i] = tries[i] * decay.costs + 1.0
-            served[i, 0] = served[i, 0] * decay.used_share + min(mean, held[i])
-            served[i, 1] = served[i, 1] * decay.used_share + held[i]
-            harmed = epoch[i, OVER_SIZE] / seen
-            care[i] = min(
-                max(care[i] * np.exp(0.05 * min(harmed / cost_model.tolerated_overuse - 1.0, 20.0)), 1.0),
-                20.0,
-            )
-        for k in range(FORECASTERS):
-            over[i, k] = 0.0
-            lack[i, k] = 0.0
+        _, mean = _observed_mean(sums[i], peaks)
         before = level[i, WEIGHT] * decay.slow_mean
         level[i, MEAN] = (level[i, MEAN] * before + mean) / (before + 1.0)
-        rise = np.log(max(epoch[i, HIGHEST], MIN_LEVEL) / mean)
+        rise = np.log(max(sums[i, HIGHEST], MIN_LEVEL) / mean)
         level[i, UNREST] = (level[i, UNREST] * before + rise) / (before + 1.0)
         level[i, WEIGHT] = before + 1.0
         lasting = decay.kept_mean if level[i, KEPT_MEAN] > 0.0 else 0.0
         level[i, KEPT_MEAN] = level[i, KEPT_MEAN] * lasting + mean * (1.0 - lasting)
-        peak[i, 0] = max(epoch[i, HIGHEST], peak[i, 0] * decay.fading_peak, MIN_LEVEL)
-        peak[i, 1] = max(epoch[i, HIGHEST], peak[i, 1] * decay.highest_peak, MIN_LEVEL)
+        peak[i, FADING] = max(sums[i, HIGHEST], peak[i, FADING] * decay.fading_peak, MIN_LEVEL)
+        peak[i, HIGHEST_EVER] = max(sums[i, HIGHEST], peak[i, HIGHEST_EVER] * decay.highest_peak, MIN_LEVEL)
         now = np.log(mean)
         known = hourly[i, hour]
         hourly[i, hour] = (
             now if np.isnan(known) else known * decay.hourly_mean + now * (1.0 - decay.hourly_mean)
         )
         ahead = hourly[i, hour_ahead]
-        for later in range(1, decay.kept_hours):
+        for later in range(1, decay.kept_hours):  # the busiest hour for which the size will be kept
             ahead = np.fmax(ahead, hourly[i, (hour_ahead + later) % HOURS])
-        late = now if peaks else np.log(max(epoch[i, RECENT], MIN_LEVEL))
-        base[i, LAST] = np.log(level[i, KEPT_MEAN]) if decay.kept_mean > 0.0 else late
-        base[i, SLOW] = np.log(level[i, MEAN])
-        base[i, HOURLY] = base[i, SLOW] if np.isnan(ahead) else ahead
-        base[i, HIGHER] = max(base[i, HOURLY], late)
-        base[i, PEAK] = np.log(peak[i, 0])
+        # The end of an hour tells more of the next one than its beginning.
+        late = now if peaks else np.log(max(sums[i, RECENT], MIN_LEVEL))
+        log_level[i, LAST] = np.log(level[i, KEPT_MEAN]) if decay.kept_mean > 0.0 else late
+        log_level[i, SLOW] = np.log(level[i, MEAN])
+        log_level[i, HOURLY] = log_level[i, SLOW] if np.isnan(ahead) else ahead
+        log_level[i, HIGHER] = max(log_level[i, HOURLY], late)
+        log_level[i, PEAK] = np.log(peak[i, FADING])
 
 
 @njit(cache=True)
-def _used_share(served: Floats, usual: float) -> float:
-    """Return the share of the request that is used; half at first."""
-    return float(min(max((served[0] + 2.5 * usual) / (served[1] + 5.0 * usual), 0.02), 1.0))
+def _observed_mean(sums: Floats, peaks: bool) -> tuple[float, float]:  # noqa: FBT001 - compiled code takes no keywords
+    """Return the observed part of the epoch and the mean of its usage; with peaks, the peak is all of it."""
+    seen = 1.0 if peaks else sums[SEEN]
+    return seen, max(sums[HIGHEST] if peaks else sums[TOTAL] / seen, MIN_LEVEL)
 
 
 @njit(cache=True)
-def _unrest_class(level: Floats) -> int:
-    """Return the unrest class of a container."""
+def used_share(served: Floats, usual: float) -> float:
+    """Return the share of the request that is used."""
+    used = served[USED] + ASSUMED_USED_SHARE * ASSUMED_EPOCHS * usual
+    return float(min(max(used / (served[REQUESTED] + ASSUMED_EPOCHS * usual), MIN_USED_SHARE), 1.0))
+
+
+@njit(cache=True)
+def find_unrest_class(level: Floats) -> int:
+    """Return the unrest class of a container, which its first hours already show."""
     kind = 0
     for least in UNREST_BOUNDARIES:
         kind += 1 if level[UNREST] > least else 0
     return kind
 
 
+# The fleet
+
+
 @njit(cache=True)
-def average_fleet_costs(state: tuple[Floats, ...]) -> Floats:
+def average_fleet_costs(state: EpochState) -> Floats:
     """Return the mean cost of each forecaster by unrest class; the whole fleet counts too."""
-    cost, tries, level = state[4], state[5], state[7]
+    cost, tries, level = state.cost, state.charged_epochs, state.level
     kinds = len(UNREST_BOUNDARIES) + 1
     total, count = np.zeros((kinds, FORECASTERS), np.int64), np.zeros(kinds, np.int64)
     for i in range(len(tries)):
         if tries[i] > 0:
-            kind = _unrest_class(level[i])
+            kind = find_unrest_class(level[i])
             count[kind] += 1
             for k in range(FORECASTERS):
-                total[kind, k] += np.int64(cost[i, k] / tries[i] * 2.0**20)
+                total[kind, k] += np.int64(cost[i, k] / tries[i] * FIXED_POINT_COST)
     means = np.empty((kinds, FORECASTERS))
     # Sums and copies are written element by element, here and below: compiling numpy's own would take as long
     # as all else.
@@ -371,25 +448,26 @@ def average_fleet_costs(state: tuple[Floats, ...]) -> Floats:
             tried += count[kind]
         whole = costs / max(tried, 1)
         for kind in range(kinds):
-            means[kind, k] = (total[kind, k] + FLEET_WEIGHT * whole) / (
-                (count[kind] + FLEET_WEIGHT) * 2.0**20
+            means[kind, k] = (total[kind, k] + FLEET_WEIGHT_CONTAINERS * whole) / (
+                (count[kind] + FLEET_WEIGHT_CONTAINERS) * FIXED_POINT_COST
             )
     return means
 
 
 @njit(cache=True)
-def average_fleet_errors(epoch: Floats, errors: Singles, prior: Floats, level: Floats) -> Floats:
+def average_fleet_errors(epoch: EpochUsage, prior: Floats, state: EpochState) -> Floats:
     """Return the mean distribution of each forecaster's errors by unrest class; the whole fleet counts too.
 
     Containers with more history count more, up to one each.
     """
+    errors = epoch.errors
     containers, _, buckets = errors.shape
     kinds = len(UNREST_BOUNDARIES) + 1
     total = np.zeros((kinds, FORECASTERS, buckets), np.int64)
     for i in range(containers):
-        kind = _unrest_class(level[i])
+        kind = find_unrest_class(state.level[i])
         for k in range(FORECASTERS):
-            scale = FIXED_POINT_UNIT / (epoch[i, MASS] + 1.0)
+            scale = FIXED_POINT_UNIT / (epoch.sums[i, MASS] + 1.0)
             for b in range(buckets):
                 total[kind, k, b] += np.int64(errors[i, k, b] * scale)
     shape = np.empty((kinds, FORECASTERS, buckets))
@@ -401,7 +479,7 @@ def average_fleet_errors(epoch: Floats, errors: Singles, prior: Floats, level: F
             for kind in range(kinds):
                 fleet[b] += total[kind, k, b] / FIXED_POINT_UNIT
             whole += fleet[b]
-        scale = FLEET_WEIGHT / whole
+        scale = FLEET_WEIGHT_CONTAINERS / whole
         for kind in range(kinds):
             whole = 0.0
             for b in range(buckets):
@@ -412,27 +490,42 @@ def average_fleet_errors(epoch: Floats, errors: Singles, prior: Floats, level: F
     return shape
 
 
+# Steps 4 to 6: the sizes of the next epoch
+
+
+class ErrorPrices(NamedTuple):
+    """The parts of a size's expected cost, for one container and one forecaster."""
+
+    request: float
+    """The cost of a request as large as the level."""
+    overuse: float
+    """The cost of each unit of error weight above the size."""
+    unserved: float
+    """The cost of each unit of error weight times usage above the size, both as multiples of the level."""
+
+
 @njit(cache=True)
-def _find_cheapest_edge(
+def price_margin(
     top: int,
     errors: Singles,
-    shape: Floats,
+    fleet: Floats,
+    fleet_epochs: float,
     edges: Floats,
-    fleet: float,
-    price: float,
-    jump: float,
-    missed: float,
+    prices: ErrorPrices,
     costs: Floats,
 ) -> int:
-    """Return the edge with the least expected cost, up to the top one, and store the cost of each edge.
+    """Return the edge of the margin with the least expected cost, up to the top one, and store the cost of each.
 
-    Compiled without fastmath: its result would differ in the last bits from one compilation to the next.
+    The expectation is over the container's own errors, and those of the fleet for some more epochs. Compiled
+    without fastmath: its result would differ in the last bits from one compilation to the next.
     """
     above, load = 0.0, 0.0
     for b in range(len(errors) - 1, -1, -1):
         edge = edges[b + 1]
-        costs[b + 1] = edge * price + above * (jump - missed * edge) + missed * load
-        weight = errors[b] + fleet * shape[b]
+        costs[b + 1] = (
+            edge * prices.request + above * (prices.overuse - prices.unserved * edge) + prices.unserved * load
+        )
+        weight = errors[b] + fleet_epochs * fleet[b]
         above += weight
         load += weight * edge
     place, least = top + 1, costs[top + 1]
@@ -443,63 +536,82 @@ def _find_cheapest_edge(
 
 
 @njit(cache=True)
+def choose_forecast(costs: Floats, fleet_costs: Floats, fleet_epochs: float) -> int:
+    """Return the forecaster that has cost least, by its own costs and by the fleet's for some more epochs."""
+    chosen = 0
+    for k in range(1, FORECASTERS):
+        if costs[k] + fleet_epochs * fleet_costs[k] < costs[chosen] + fleet_epochs * fleet_costs[chosen]:
+            chosen = k
+    return chosen
+
+
+@njit(cache=True)
+def required_savings(cost_model: CostModel, recent_changes: float) -> float:
+    """Return the savings from which a change is worth it; after frequent changes, they must be larger."""
+    often = max(1.0, recent_changes / cost_model.frequent_changes)
+    return float(cost_model.change_threshold * often**FREQUENT_CHANGE_EXPONENT)
+
+
+@njit(cache=True)
+def should_change(
+    held: float, least: float, expected_savings: float, recent_changes: float, cost_model: CostModel
+) -> bool:
+    """Return whether the savings that another size promised since the last change are worth one by now."""
+    # Slow growth uses up the margin above the peak before a change pays: the container would be killed.
+    is_due = expected_savings > required_savings(cost_model, recent_changes)
+    return bool(np.isnan(held) or is_due or held < least)
+
+
+@njit(cache=True)
 def choose_sizes(
     decay: DecayFactors,
     cost_model: CostModel,
     buckets: ErrorBuckets,
     edges: Floats,
-    epoch: Floats,
-    errors: Singles,
-    shape: Floats,
-    fleet: Floats,
-    state: tuple[Floats, ...],
+    epoch: EpochUsage,
+    fleet: FleetAverages,
+    state: EpochState,
 ) -> None:
     """Compute the sizes of the next epoch: each forecaster's bid, and the size that is held.
 
     A margin fits one level only, so each is computed again: where the level is low, covering a spike costs
     little.
     """
-    base, bid, _, _, cost, _, _, level, peak, served, care, owed, moves, held = state
+    sums, errors, fleet_errors, fleet_costs = epoch.sums, epoch.errors, fleet.errors, fleet.costs
+    log_level, level, peak, served = state.log_level, state.level, state.peak, state.served
+    bid, cost, care, held = state.bid, state.cost, state.care, state.held
+    expected_savings, recent_changes = state.expected_savings, state.recent_changes
     costs = np.empty(buckets.buckets + 1)
-    for i in range(len(epoch)):
-        if epoch[i, SEEN] == 0.0:
+    for i in range(len(sums)):
+        if sums[i, SEEN] == 0.0:
             continue
-        usual, kind = level[i, MEAN], _unrest_class(level[i])
-        share = _used_share(served[i], usual) ** cost_model.leniency
-        mass = epoch[i, MASS] + decay.fleet_error_epochs
-        jump, missed = (
-            cost_model.overuse_penalty * care[i] / mass,
-            (share + cost_model.unserved_penalty * care[i]) / (usual * mass),
-        )
-        chosen = 0
-        for k in range(1, FORECASTERS):
-            judged = cost[i, k] + decay.fleet_cost_epochs * fleet[kind, k]
-            if judged < cost[i, chosen] + decay.fleet_cost_epochs * fleet[kind, chosen]:
-                chosen = k
-        saved, highest = 0.0, peak[i, 1] * cost_model.headroom
+        usual, kind = level[i, MEAN], find_unrest_class(level[i])
+        share = used_share(served[i], usual) ** cost_model.leniency
+        mass = sums[i, MASS] + decay.fleet_error_epochs
+        overuse = cost_model.overuse_penalty * care[i] / mass
+        missed = (share + cost_model.unserved_penalty * care[i]) / (usual * mass)
+        chosen = choose_forecast(cost[i], fleet_costs[kind], decay.fleet_cost_epochs)
+        least, highest = peak[i, FADING] * cost_model.peak_floor, peak[i, HIGHEST_EVER] * cost_model.headroom
         reach = np.log(highest * SEARCH_FACTOR) - buckets.low
+        saved = 0.0
         for k in range(FORECASTERS):
-            forecast = np.exp(base[i, k])
-            top = int(min(max((reach - base[i, k]) / buckets.width, 0.0), buckets.buckets - 1.0))
-            place = _find_cheapest_edge(
+            forecast = np.exp(log_level[i, k])
+            top = int(min(max((reach - log_level[i, k]) / buckets.width, 0.0), buckets.buckets - 1.0))
+            place = price_margin(
                 top,
                 errors[i, k],
-                shape[kind, k],
-                edges,
+                fleet_errors[kind, k],
                 decay.fleet_error_epochs,
-                share / usual * forecast,
-                jump,
-                missed * forecast,
+                edges,
+                ErrorPrices(share / usual * forecast, overuse, missed * forecast),
                 costs,
             )
-            bid[i, k] = min(max(forecast * edges[place], peak[i, 0] * cost_model.peak_floor), highest)
+            bid[i, k] = min(max(forecast * edges[place], least), highest)
             if k == chosen and held[i] > 0:
-                saved = costs[_find_bucket(held[i], base[i, k], buckets) + 1] - costs[place]
-        owed[i] = owed[i] * decay.expected_savings + max(saved, 0.0) / share
-        moves[i] *= decay.changes
-        due = owed[i] > cost_model.change_threshold * max(1.0, moves[i] / cost_model.frequent_changes) ** 4
-        # Slow growth uses up the margin before a change pays.
-        if np.isnan(held[i]) or due or held[i] < peak[i, 0] * cost_model.peak_floor:
-            owed[i] = 0.0
-            moves[i] += 1.0
+                saved = costs[find_bucket(held[i], log_level[i, k], buckets) + 1] - costs[place]
+        expected_savings[i] = expected_savings[i] * decay.expected_savings + max(saved, 0.0) / share
+        recent_changes[i] *= decay.changes
+        if should_change(held[i], least, expected_savings[i], recent_changes[i], cost_model):
+            expected_savings[i] = 0.0
+            recent_changes[i] += 1.0
             held[i] = bid[i, chosen]

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,11 +15,14 @@ from trimtab.sizing.strategies.trimtab_engine.kernels import (
     EPOCH_FIELDS,
     FORECASTERS,
     MASS,
+    STORED_FIELDS,
     UNREST_BOUNDARIES,
     CostModel,
     DecayFactors,
     EpochState,
+    EpochUsage,
     ErrorBuckets,
+    FleetAverages,
 )
 from trimtab.sizing.strategy import Floats, Indices
 
@@ -32,36 +35,51 @@ EVENT_WEIGHT = 1e-9
 """The share of an epoch that an event without a duration stands for."""
 
 
+class ResourceTuning(NamedTuple):
+    """The constants of one resource, chosen by back-tests on recorded usage (`docs/research/backtest.md`)."""
+
+    buckets: ErrorBuckets
+    prior_spread: float
+    """The spread of errors before any was seen."""
+    error_half_lives: float
+    """The half-life of errors, as a multiple of the setting `half_life`."""
+    peak_half_life_hours: float
+    """The hours in which a peak fades by half; 0: only the last epoch's peak counts."""
+    peak_floor: float
+    """The least multiple of its fading peak that a container gets: what it once needed it may need again."""
+    headroom: float
+    """The highest multiple of its highest peak that a container gets."""
+    fleet_error_epochs: float
+    """The number of a container's own epochs that the errors of the fleet count for."""
+    tolerance_share: float
+    """The share of the setting `tolerance` that holds; memory moves less."""
+    most: float
+    """The most plausible usage; a sample above it is ignored."""
+    only_peaks: bool
+    """True if only the peak of an epoch counts, as one moment without memory kills."""
+
+
 class ResourceState:
     """Learns from samples, ends epochs, and holds the sizes of the present one."""
 
     def __init__(
-        self,
-        containers: int,
-        *,
-        buckets: ErrorBuckets,
-        spread: float,
-        decay: DecayFactors,
-        cost_model: CostModel,
-        most: float,
-        peaks: bool,
+        self, containers: int, tuning: ResourceTuning, decay: DecayFactors, cost_model: CostModel
     ) -> None:
-        self._buckets, self._decay, self._cost_model, self._most, self._peaks = (
-            buckets,
-            decay,
-            cost_model,
-            most,
-            peaks,
-        )
-        self._edges, self._prior = buckets.edges(), buckets.prior_weights(spread)
-        self._epoch_state = EpochState.new(containers)
+        self._tuning, self._decay, self._cost_model = tuning, decay, cost_model
+        buckets = tuning.buckets
+        self._edges, self._prior = buckets.edges(), buckets.prior_weights(tuning.prior_spread)
+        self._epoch_state = EpochState.create(containers)
         # The preview is released as soon as it is outdated: it takes 10 MiB for 20,000 containers.
         self._preview: EpochState | None = None
         self._preview_hours = (-1, -1)
-        self._epoch = np.zeros((containers, EPOCH_FIELDS))
-        self._errors = np.zeros((containers, FORECASTERS, buckets.buckets), np.float32)
-        self._shape = np.tile(self._prior, (len(UNREST_BOUNDARIES) + 1, FORECASTERS, 1))
-        self._fleet = np.zeros((len(UNREST_BOUNDARIES) + 1, FORECASTERS))
+        self._epoch = EpochUsage(
+            sums=np.zeros((containers, EPOCH_FIELDS)),
+            errors=np.zeros((containers, FORECASTERS, buckets.buckets), np.float32),
+        )
+        classes = len(UNREST_BOUNDARIES) + 1
+        self._fleet = FleetAverages(
+            errors=np.tile(self._prior, (classes, FORECASTERS, 1)), costs=np.zeros((classes, FORECASTERS))
+        )
         self._epochs = np.zeros(1, np.int64)
         self._pending_usage, self._pending_weights, self._pending_count = (
             np.empty((BATCH_SAMPLES, containers)),
@@ -90,7 +108,7 @@ class ResourceState:
         """Raise these containers to at least these sizes now, and learn from these peaks."""
         self._flush_samples()
         self._epoch_state.held[containers] = np.fmax(self._epoch_state.held[containers], sizes)
-        usage = np.full(len(self._epoch), np.nan)
+        usage = np.full(len(self._epoch.sums), np.nan)
         usage[containers] = peaks
         self.observe(usage, EVENT_WEIGHT)
 
@@ -98,17 +116,19 @@ class ResourceState:
         """End the epoch and compute the sizes of the next."""
         self._epoch_state = self._compute_next_epoch(hour, hour_ahead)
         self.clear_preview()
-        self._fleet[...] = kernels.average_fleet_costs(self._epoch_state.arrays())
-        self._epoch[:, :MASS] = 0.0
+        self._fleet.costs[...] = kernels.average_fleet_costs(self._epoch_state)
+        self._epoch.sums[:, :MASS] = 0.0
         self._epochs += 1
         due = self._epochs[0] % FLEET_INTERVAL == 0
         if due or self._epochs[0] < FLEET_INTERVAL:
-            self._shape[...] = kernels.average_fleet_errors(
-                self._epoch, self._errors, self._prior, self._epoch_state.level
+            self._fleet.errors[...] = kernels.average_fleet_errors(
+                self._epoch, self._prior, self._epoch_state
             )
         if due:
-            self._errors *= np.float32(self._decay.errors**FLEET_INTERVAL)
-            self._epoch[:, MASS] *= self._decay.errors**FLEET_INTERVAL
+            # Errors fade several epochs at once: they are most of the state, and each pass reads all of it.
+            faded = self._decay.errors**FLEET_INTERVAL
+            np.multiply(self._epoch.errors, np.float32(faded), out=self._epoch.errors)
+            self._epoch.sums[:, MASS] *= faded
 
     def preview_sizes(self, hour: int, hour_ahead: int) -> Floats:
         """Return the sizes that `close_epoch` would compute now, without a change of state."""
@@ -121,13 +141,12 @@ class ResourceState:
     def arrays(self) -> dict[str, Array]:
         """Return the whole state by name."""
         self._flush_samples()
-        small = {field.name: getattr(self._epoch_state, field.name) for field in fields(self._epoch_state)}
         return {
-            **small,
-            "epoch": self._epoch,
-            "errors": self._errors,
-            "shape": self._shape,
-            "fleet": self._fleet,
+            **dict(zip(STORED_FIELDS, self._epoch_state, strict=True)),
+            "epoch": self._epoch.sums,
+            "errors": self._epoch.errors,
+            "shape": self._fleet.errors,
+            "fleet": self._fleet.costs,
             "epochs": self._epochs,
         }
 
@@ -138,19 +157,11 @@ class ResourceState:
         if self._preview is not None and self._preview_hours == (hour, hour_ahead):
             return self._preview
         self._flush_samples()
-        ahead = EpochState(*(array.copy() for array in self._epoch_state.arrays()))
-        arrays = ahead.arrays()
-        kernels.close_epoch(hour, hour_ahead, self._peaks, self._decay, self._cost_model, self._epoch, arrays)
+        ahead = self._epoch_state.copy()
+        kernels.charge_forecasts(self._tuning.only_peaks, self._decay, self._cost_model, self._epoch, ahead)
+        kernels.update_levels(hour, hour_ahead, self._tuning.only_peaks, self._decay, self._epoch, ahead)
         kernels.choose_sizes(
-            self._decay,
-            self._cost_model,
-            self._buckets,
-            self._edges,
-            self._epoch,
-            self._errors,
-            self._shape,
-            self._fleet,
-            arrays,
+            self._decay, self._cost_model, self._tuning.buckets, self._edges, self._epoch, self._fleet, ahead
         )
         self._preview, self._preview_hours = ahead, (hour, hour_ahead)
         return ahead
@@ -158,19 +169,13 @@ class ResourceState:
     def _flush_samples(self) -> None:
         """Learn from the pending samples."""
         rows, self._pending_count = self._pending_count, 0
-        small, kernel = self._epoch_state, kernels.observe_peaks if self._peaks else kernels.observe_samples
+        kernel = kernels.record_peaks if self._tuning.only_peaks else kernels.record_samples
         kernel(
             self._pending_usage[:rows],
-            self._most,
             self._pending_weights[:rows],
-            self._buckets,
-            self._epoch,
-            self._errors,
-            small.base,
-            small.bid,
-            small.over,
-            small.lack,
-            small.held,
-            small.level,
+            self._tuning.most,
             self._decay.mature_weight,
+            self._tuning.buckets,
+            self._epoch,
+            self._epoch_state,
         )
