@@ -279,6 +279,7 @@ class StrategyCohort(Cohort):
 
     def share_pods(self, containers: Mapping[WorkloadContainer, int]) -> None:
         """Record how many containers share each pod: some strategies divide a pod's minimum among them."""
+        # The minimum of VPA (25m, 250Mi) is that of a pod: without the count, each small sidecar got all of it.
         if not self.strategy.divides_pod_minimum:
             return
         shared = {name: containers.get(name, 1) for name in self}
@@ -300,10 +301,13 @@ class StrategyCohort(Cohort):
         rows = self._rows_in(usage)
         for step in range(len(usage.cpu)):
             t = usage.start + step * usage.step
+            # A strategy that counts samples would otherwise give a minute of the present five times the weight of one in the
+            # history, which has a sample every five minutes.
             for earlier in reversed(range(sample_weight if self.strategy.counts_samples else 1)):
                 at = t - earlier * usage.step / sample_weight
                 for replica in range(int(usage.replica.max(initial=0)) + 1):
                     self._observe(usage, rows, step=step, replica=replica, t=at)
+            # Proposals that are forgotten before anybody reads them are not computed: they cost a scan much of its CPU.
             if self._proposal_history.is_due(t, until=until):
                 self._propose(t)
         if running is None:

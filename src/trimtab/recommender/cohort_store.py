@@ -109,6 +109,8 @@ class CohortStore(Cohorts):
         """
         by_spec: dict[StrategySpec, dict[WorkloadContainer, TrackedContainer]] = {}
         for name, container in tracked.items():
+            # Evidence has a spec of its own for each source: kept with each strategy, it began anew whenever a policy of higher
+            # weight or another setting took over.
             for spec in (container.strategy_spec, StrategySpec.for_evidence(container.strategy_spec.source)):
                 by_spec.setdefault(spec, {})[name] = container
         await self._restore(by_spec.keys() - self._by_spec.keys())
@@ -170,6 +172,7 @@ class CohortStore(Cohorts):
         if not new:
             return new
         history = backfill[spec.source]
+        # A young container has no history, so that the last cohort can take it without reading anything again.
         are_young = all(now - wanted[name].created <= self._min_backfill_age for name in new)
         try:
             self._by_spec[spec] = (
@@ -196,6 +199,7 @@ class CohortStore(Cohorts):
     async def _save(
         self, strategy_spec: StrategySpec, cohorts: Sequence[AnyCohort], now: float, *, lock: asyncio.Lock
     ) -> None:
+        # One after another: the serialized state is as large as the cohort, and all of them at once would double memory.
         for number, cohort in enumerate(cohorts):
             try:
                 async with lock:
@@ -225,6 +229,7 @@ class CohortStore(Cohorts):
     async def _load(self, strategy_spec: StrategySpec) -> list[AnyCohort]:
         found: list[AnyCohort] = []
         try:
+            # The cohorts of a spec are numbered without gaps; `_save` forgets the number after the last one.
             while state := await self._store.states.load(self._state_key(strategy_spec, len(found))):
                 cohort = create_cohort(strategy_spec, until=0.0)
                 cohort.restore(state.data)
@@ -241,6 +246,7 @@ class CohortStore(Cohorts):
         """Return the evidence that an earlier release saved with each strategy; empty if there is none."""
         found: list[AnyCohort] = []
         known: set[WorkloadContainer] = set()
+        # Releases before evidence had cohorts of its own saved it with every strategy. The first copy of a container counts.
         for spec in [
             each for each in self._by_spec if not each.is_evidence and each.source == evidence.source
         ]:

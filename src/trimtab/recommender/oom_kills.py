@@ -50,6 +50,7 @@ def find_oom_kills(
     found = []
     for pod in pods:
         for state in pod.container_statuses:
+            # A container reports only its last termination, so an earlier kill is lost unless it was observed before.
             ended = state.last_termination
             if state.name != name.container or ended is None or ended.reason != "OOMKilled":
                 continue

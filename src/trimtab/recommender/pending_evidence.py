@@ -45,6 +45,7 @@ class RecentUsage:
         sampled = times[~(np.isnan(cpu) & np.isnan(memory))]
         if not sampled.size:
             return evidence
+        # Only peaks and the last sample: counts and coverage wait until the step is ingested, or they would count twice.
         return msgspec.structs.replace(
             evidence,
             last_sample_at=max(evidence.last_sample_at, float(sampled[-1])),

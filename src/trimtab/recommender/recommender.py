@@ -102,6 +102,7 @@ class Recommender:
         """
         sizes, kills = read_memory(workload, pods, names, ended=ended)
         self.cohorts.observe_sizes(sizes, now=now)
+        # One kill that seemed to be of next year hid all later ones of its container, which never got more memory again.
         return self.cohorts.observe_ooms(self._oom_timestamps.correct(workload.key, kills, now=now))
 
     @property
@@ -135,6 +136,7 @@ class Recommender:
         async with self.lock:
             backfill = {name: ingester.plan_backfill(now) for name, ingester in self.ingesters.items()}
             new = await self.cohorts.assign(tracked, now=now, backfill=backfill)
+        # A source that is slow or away must not delay the workloads of the others.
         async with asyncio.TaskGroup() as group:
             for source, ingester in self.ingesters.items():
                 context = IngestContext(owners, by_source[source], running, pods, largest_node)

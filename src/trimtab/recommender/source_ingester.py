@@ -180,6 +180,7 @@ class SourceIngester:
         self._namespaces = tuple(sorted({name.namespace for name in context.tracked}))
         if (node := context.largest_node) is not None:
             largest = self._largest_node
+            # The largest ever, not the largest now: a node pool may be scaled to zero while its samples are still read.
             self._largest_node = NodeResources(
                 cpu=max(node.cpu, largest.cpu), memory=max(node.memory, largest.memory)
             )
@@ -200,6 +201,7 @@ class SourceIngester:
         return list(self._cohorts.iter_source(self._key))
 
     def _record_error(self, error: Exception) -> None:
+        # A plugin may raise anything: only its unexpected errors get a traceback, and the same error is logged once.
         expected = isinstance(error, UsageError)
         reason = str(error) if expected else f"{self.name} failed: {error!r}"
         if reason != self.last_error:
@@ -243,6 +245,7 @@ class SourceIngester:
             by_time: dict[float, list[AnyCohort]] = defaultdict(list)
             for cohort in behind:
                 by_time[cohort.ingested_until].append(cohort)
+            # The cohorts furthest behind come first: once they have caught up, they share the reads of the others.
             until, cohorts = min(by_time.items())
             fed.update(cohort.strategy_spec for cohort in cohorts)
             read = self._next_read(until, now)
@@ -267,6 +270,7 @@ class SourceIngester:
         query = replace(UsageQuery.last(self.current, now=now, step=self._schedule.step), include_ooms=False)
         try:
             usage = await self.source.read(query)
+        # A server with limits per query or tenant may refuse the whole cluster and still answer for single namespaces.
         except (SourceRefused, QueryTooLarge):
             if not self._namespaces:
                 raise
@@ -327,6 +331,7 @@ class SourceIngester:
             usage = await self.source.read(read.to_query(namespaces, before=before))
         if not read.is_backfill:  # the nodes of the past, from before this process started, are unknown
             usage = _drop_impossible(usage, self._largest_node)
+        # If this task is cancelled, it waits for the thread: a state saved meanwhile would lose the rest of the read.
         async with self._lock:
             failed = await run_in_thread(
                 self._observe_usage, usage, read, round(before / read.step), cohorts, now, context
@@ -366,6 +371,8 @@ class SourceIngester:
         failed: dict[StrategySpec, Exception] = {}
         if complete:
             ingested = usage.slice_steps(0, complete)
+            # A step is ingested once, when it is complete. A source that is minutes behind (remote write, Mimir, Thanos) would
+            # otherwise have each step read while it is still empty.
             failed = observe_usage(
                 cohorts, ingested, owners, running=context.running, until=self._last_step(now)
             )

@@ -111,6 +111,7 @@ def strategy_spec_from_policy(spec: OptimizationPolicySpec) -> StrategySpec:
     """Return the strategy spec of a policy. The percentiles in metricsConfig apply to the percentile strategy only."""
     name = spec.strategy.name
     settings = percentile_settings(spec.metrics_config) if name == "percentile" else {}
+    # A strategy that forecasts must look as far ahead as requests are kept, not only at the next hour.
     if has_setting(name, "stabilization"):
         settings["stabilization"] = spec.changes.stabilization.seconds
     return StrategySpec.from_settings(name, {**settings, **spec.strategy.settings})
@@ -124,6 +125,7 @@ def list_sized_containers(workload: Workload, pods: Sequence[Pod]) -> list[Workl
     """
     sources = [workload.containers]
     if workload.kind != "CronJob":
+        # Pods differ during a rollout, and the order of a set is another in every process.
         sources += sorted(
             {pod.containers for pod in pods}, key=lambda containers: [each.name for each in containers]
         )
@@ -158,6 +160,8 @@ def recommend_workload(
     if workload.has_pod_level_resources:
         unsized = tuple(_unsized_recommendation(each) for each in containers if each.role != "init")
         return WorkloadRecommendation(unsized, {}, is_urgent=False, effective=effective)
+    # Sizes in effect, not those of the template: in place, a template keeps its old sizes, and right after a pod was
+    # replaced most pods have them.
     known = {each.name: found for each in containers if (found := estimate(each.name)) is not None}
     proposals = {
         name: msgspec.structs.replace(found.proposal, facts=_build_factors(found, source))
@@ -191,6 +195,8 @@ def _add_heaps(
     """Add the heap size that each container's template sets; most templates set none."""
     if not workload.heap_flags:
         return evidence
+    # A JVM takes its share of the limit at its start. With the present limit, each decrease took the share of the last
+    # decrease, and the third ended below the running heap.
     limits = memory_limits_at_start(workload, pods, read_change_annotations(workload))
     heaps = {hint.container: _resolve_heap(hint, limits) for hint in workload.heap_flags}
     return {name: msgspec.structs.replace(each, heap=heaps.get(name)) for name, each in evidence.items()}

@@ -80,6 +80,7 @@ class Assessor:
         recommendation = self._recommend(workload, pods, observed)
         if reason := _skip_reason(recommendation, observed):
             return SkippedWorkload(workload.key, reason, self._state.list_owned(workload))
+        # A Job costs money only while its pods run: as one pod all the time, an hour a month would cost a month.
         mean = max((each.usage.pods for each in observed.values()), default=0.0)
         instances = float(len(pods) or workload.replicas) if workload.is_long_running else mean
         containers = tuple(
@@ -183,6 +184,7 @@ def _build_rules(*, keep_qos: bool, at_risk: bool) -> PolicyRules:
         if at_risk
         else SafetyDefaults(min_samples=1),
     )
+    # A scan has a window of the user's choice, and reports low confidence instead of refusing a short one.
     return msgspec.structs.replace(
         rules.without_step_limits(),
         minimum_change=0.0 if at_risk else rules.minimum_change,

@@ -113,9 +113,11 @@ class ListedInformers:
 
     async def wait_synced(self) -> None:
         """List everything."""
+        # Pods come first: where they may be listed decides which namespaces are readable at all.
         (pods,) = (each for each in self._listings if each.scope == RUNNING_PODS)
         self.namespaces = await self._list_readable(pods)
         discovery = await discover(self._client)
+        # Custom kinds such as Rollout are known only now; the listener adds their lists.
         for listener in self._listeners:
             listener(discovery)
         async with task_group() as group:
@@ -135,6 +137,7 @@ class ListedInformers:
         if wanted is None:
             try:
                 await self._fill(pods, None)
+            # Most users may read only their own namespaces. The scan then covers those, and names the others.
             except Forbidden:
                 wanted = await self._list_namespaces()
             else:
@@ -169,6 +172,7 @@ class ListedInformers:
             try:
                 await self._fill(listing, namespace)
             except ApiError as error:
+                # Without its Deployments a cluster would look as if there were hardly anything to size.
                 if not _is_skippable(listing.resource, error):
                     raise
                 self._errors[str(listing.resource)] = error.message

@@ -66,6 +66,7 @@ async def plan_read(
 
     if step is not None:
         return await plan_step(step)
+    # The number of series is known to the server only, so the finest step is estimated first and widened from there.
     found = await plan_step(STEPS[0])
     wider = next(
         (width for width in STEPS if found.cost.samples * STEPS[0] / width <= MAX_SAMPLES), STEPS[-1]
@@ -91,6 +92,7 @@ async def read_usage(
 
         return await source.read(parts[number], progress=report)
 
+    # The strategies take samples in order of time, so the parts are observed in order although they are read ahead.
     pending: deque[asyncio.Task[Usage]] = deque()
     async with task_group() as group:
         for number in range(len(parts)):

@@ -57,6 +57,7 @@ class UsageAccumulator:
 
     def mark_known_from_start(self) -> None:
         """Record that the source had data from the first step: containers that appear later were idle before."""
+        # A CronJob that is alone in its namespace has no sample before its first run: an hour a month would cost a month.
         self._first_known_step = 0
 
     def observe_usage(self, usage: Usage, owners: PodOwnerIndex) -> None:
@@ -83,6 +84,8 @@ class UsageAccumulator:
     def _select_steps(self, times: Floats, sampled: Bools, long_running: Bools) -> Bools:
         """Select the rows that count: neither gaps of the source nor future steps."""
         any_sampled, any_long_running = sampled.sum(axis=1) > 0, sampled[:, long_running].sum(axis=1) > 0
+        # Each row looks at the last row with samples before it: after a long-running workload silence is a gap of the
+        # source, after a Job it is idle time, which lowers the cost.
         latest = np.maximum.accumulate(np.where(any_sampled, np.arange(len(sampled)), -1))
         before = np.where(latest < 0, self._had_long_running, any_long_running[latest])
         if len(before):

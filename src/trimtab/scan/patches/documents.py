@@ -120,6 +120,7 @@ def read_documents(
 
 def find_documents(documents: Iterable[YamlDocument], namespace: str, name: str) -> list[YamlDocument]:
     """Find the documents of an object: those that name its namespace, or else those that leave it open."""
+    # A base often leaves the namespace to its overlays, so a document without one may belong to several workloads.
     there = list(documents)
     return [each for each in there if each.is_owned_by(namespace, name)] or [
         each for each in there if each.is_owned_by("", name)

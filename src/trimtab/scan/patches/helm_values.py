@@ -193,6 +193,7 @@ def _build_amounts(claims: Sequence[_Placement]) -> dict[str, Any]:
     """Build the value of a location's first key; raises `AmbiguousLocation` if other containers share the location."""
     first = claims[0]
     where = f"{first.place.document.text.where}: {'.'.join(first.place.path)}"
+    # One place in the values may size several containers: with different sizes, the last one would win.
     if len({each.after for each in claims}) > 1:
         names = " and ".join(map(str, claims))
         raise AmbiguousLocation(
@@ -304,6 +305,8 @@ class _LocationFinder:
             )
         place = choose_location(places)
         values, owner, keys = found[place.owner]
+        # A path may be named like the container and belong to another: it counts only with the size of the cluster, or with
+        # the new one after an earlier run.
         existing = parse_resources(place.resources)
         if not any(
             _matches_size(existing, size) for size in (change.before[container], change.after[container])

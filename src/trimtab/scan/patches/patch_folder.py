@@ -93,6 +93,7 @@ def build_kustomization(written: Mapping[str, Workload], existing: Mapping[str, 
     listed = {
         scalar_text(find_child(entry, "path")): entry for entry in sequence_items(find_child(root, "patches"))
     }
+    # A patch may be listed under the older key of kustomize too; it is not listed again.
     merged = {scalar_text(entry) for entry in sequence_items(find_child(root, "patchesStrategicMerge"))}
     patched = {
         path: found for path in listed if (found := _read_patched_object(path, existing.get(path, "")))

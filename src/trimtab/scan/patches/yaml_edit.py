@@ -103,6 +103,8 @@ class YamlText:
         """Return the text with these splices applied; raises if anything but resources would change."""
         text = self.apply(splices)
         before, after = self.list_leaves(), YamlText(text, where=self.where).list_leaves()
+        # The last check before a user's file is written: a splice beside the place (an anchor, a text block, an odd indent)
+        # must not reach the file.
         for path, value in before ^ after:
             if not (value == "" or path[-1] == _EMBEDDED or {"requests", "limits"} & set(path)):
                 raise TrimtabError(f"{'.'.join(path)} would change too; write the resources there by hand")
@@ -120,6 +122,7 @@ class YamlText:
         new = _drop_removed(wanted)
         if new is None and name is None:
             return
+        # What an anchor shares would change in every place that refers to it, in workloads that nobody asked about.
         if value in self._shared or owner in self._shared or (name is None and _has_merged_key(owner, key)):
             raise self._build_shared_error(name or owner, key)
         if name is None or value is None:
@@ -168,6 +171,7 @@ class YamlText:
         if not isinstance(node, ScalarNode) or node.style != "|" or node in self._shared:
             return None
         start, end = self._find_block_span(node)
+        # Only a block that can be written back as it was: a block at the end of a file lost its blanks or got a line break.
         if self._indent_block(node, node.value) != self.text[start:end]:
             return None
         return YamlText(node.value, where=self.where)
@@ -210,6 +214,7 @@ class YamlText:
     def _collect_shared(self, node: Node, several: set[Node], *, shared: bool = False) -> None:
         """Collect the nodes that are reachable in several ways, and reject duplicate keys, of which only one would change."""
         shared = shared or node in several
+        # Aliases of aliases reach a node in exponentially many ways; it is visited once.
         if shared and node in self._shared:
             return
         if shared:
