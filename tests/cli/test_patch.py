@@ -104,7 +104,7 @@ def test_patch_reports_the_unclear_files_of_a_folder_and_edits_the_clear_ones(
     assert out == f"{tmp_path / 'web.yaml'}\n"
     assert "cpu: 100m" in (tmp_path / "web.yaml").read_text()
     template, latin, broken = err.splitlines()
-    assert template.endswith("template.yaml: skipped: it is a template, not plain YAML")
+    assert template.endswith("template.yaml: skipped: the file is a template, not plain YAML")
     assert latin.endswith("latin.yaml: the file is not text; name a YAML file")
     assert "broken.yaml, line 2: " in broken
     assert (tmp_path / "node_modules" / "web.yaml").read_text() == MANIFEST

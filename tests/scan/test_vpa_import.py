@@ -44,7 +44,7 @@ def test_convert_vpa_notes_limits_that_follow_in_some_containers_only() -> None:
     assert found.policy is not None
     assert found.policy["spec"]["mode"] == "Auto"
     assert found.policy["spec"]["updateStrategy"]["updateRequestsOnly"] is True
-    assert any("limits follow requests in only some of its containers" in line for line in found.notes)
+    assert any("limits follow the requests of some containers only" in line for line in found.notes)
 
 
 def test_convert_vpa_keeps_startup_boost_factor() -> None:

@@ -77,7 +77,8 @@ def _parse_workload(workload: str) -> list[str]:
 
 def _missing_reason(scan: ScanResult) -> str:
     if scan.skipped:
-        return f"Trimtab cannot explain it: it {scan.skipped[0].reason}"
+        skipped = scan.skipped[0]
+        return f"Trimtab does not size {skipped.key}: {skipped.reason}"
     return "the workload does not exist; `trimtab scan` lists all"
 
 

@@ -225,11 +225,11 @@ def _list_differences(
 ) -> Iterable[str]:
     """List the settings that behave differently under a policy."""
     if mode == "Initial":
-        yield "it sizes pods only at creation (Initial); the policy only recommends until you set its mode to Auto"
+        yield "updateMode Initial sizes pods only at their creation; the policy only recommends until you set its mode to Auto"
     if len({each.controls_limits for each in policies if not each.is_off}) > 1:
-        yield "limits follow requests in only some of its containers; the policy changes requests only"
+        yield "limits follow the requests of some containers only; the policy changes requests only"
     if vpa.recommenders:
-        yield f"it names another recommender ({', '.join(vpa.recommenders)}), which Trimtab does not use"
+        yield f"Trimtab does not use the recommender that the VPA names: {', '.join(vpa.recommenders)}"
 
 
 def _read_update_time(checkpoint: Mapping[str, Any]) -> float:

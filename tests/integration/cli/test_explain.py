@@ -76,7 +76,7 @@ def test_explain_png_requires_an_output_file(ask: RunCommand, town: ScannedClust
     [
         ("web", "NAMESPACE/KIND/NAME"),
         ("{}/Potato/web", "Potato"),
-        ("{}/Deployment/nobody", "no such workload"),
+        ("{}/Deployment/nobody", "the workload does not exist"),
         ("{}/Deployment/asleep", "is scaled to zero"),
         ("{}/Deployment/unseen", "no usage"),
     ],

@@ -130,7 +130,7 @@ async def test_import_vpa_stores_checkpoints_where_the_operator_reads_them(
     proposed = cohort.get_proposal(WorkloadContainer(scene, "Deployment", "web", "app"), now=NOW)
     assert proposed.cpu.target == pytest.approx(1.15 * 250, rel=0.2)
     assert await asyncio.to_thread(imported, cluster, *options) == 2
-    assert "already knows what strategy vpa learned" in capsys.readouterr().err
+    assert "the store already has the state of strategy vpa" in capsys.readouterr().err
 
 
 def test_import_vpa_without_vpas_fails_with_one_line(

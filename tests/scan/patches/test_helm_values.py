@@ -263,7 +263,7 @@ def test_edit_values_keeps_undeployed_edits() -> None:
     edited_by_hand = release("web", size="requests: {cpu: 3, memory: 3Gi}")
     found = values(edited_by_hand, app())
     assert not found.files
-    assert "differs from the cluster: it was edited but not deployed yet" in found.ambiguous[0]
+    assert "differs from the cluster: the file was edited but not deployed yet" in found.ambiguous[0]
 
 
 def test_edit_values_skips_path_that_fits_two_workloads() -> None:

@@ -107,7 +107,7 @@ def read_documents(
         except TrimtabError as error:
             # A folder may hold the templates of a chart, which are not edited.
             if "{{" in content and where not in named:
-                edits.not_found.append(f"{where}: skipped: it is a template, not plain YAML")
+                edits.not_found.append(f"{where}: skipped: the file is a template, not plain YAML")
             else:
                 edits.ambiguous.append(str(error))
             continue

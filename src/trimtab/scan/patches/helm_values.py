@@ -312,8 +312,8 @@ class _LocationFinder:
             _matches_size(existing, size) for size in (change.before[container], change.after[container])
         ):
             raise AmbiguousLocation(
-                f"{'.'.join(keys)} in {files} differs from the cluster: it was edited but not deployed yet, "
-                f"or it belongs to another container; {_format_advice(change, container)}"
+                f"{'.'.join(keys)} in {files} differs from the cluster: the file was edited but not deployed yet, "
+                f"or the path belongs to another container; {_format_advice(change, container)}"
             )
         return _Placement(change, container, values, place, owner)
 
