@@ -38,9 +38,12 @@ def test_agent_manifest_mounts_only_what_the_agent_needs() -> None:
     assert "privileged" not in container["securityContext"]
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["PERFMON"]}
     assert {volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume} == {
-        "/proc",
+        "/proc",  # read-only; the one folder of settings that the agent writes is mounted apart
+        "/proc/sys/vm",
         "/sys",
         "/var/lib/trimtab-agent",
     }
+    mounts = {mount["name"]: mount.get("readOnly", False) for mount in container["volumeMounts"]}
+    assert mounts["proc"], "below /proc/sys are settings that give root on the node"
     flags = {flag.partition("=")[0].removeprefix("--").replace("-", "_") for flag in container["args"][1:]}
     assert flags <= {field.name for field in dataclasses.fields(AgentSettings)}

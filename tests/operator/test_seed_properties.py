@@ -23,7 +23,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from actuation.builders import some_resources
 from actuation.world import KEY, World, run
 from harness.builders.records import policy, workload
-from harness.builders.scripted import Scripted, steady
 from trimtab.actuation.executor import ChangeExecutor
 from trimtab.api import OptimizationPolicy
 from trimtab.api.conditions import Document
@@ -61,6 +60,7 @@ from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.sizing.proposal import Proposal, ResourceTarget
 from trimtab.sizing.recommendation import Recommendation
 from trimtab.store import Store
+from trimtab.testing import ScriptedSource, steady
 from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
 from trimtab.usage.source import SOURCES
 from trimtab.usage.source import UsageQuery as Question
@@ -155,7 +155,7 @@ def pods_of(name: str, containers: Iterable[str], replicas: int) -> list[PodCont
 def test_property_1_monitoring_initiates_metrics_collection(estate: dict[str, list[str]]) -> None:
     """Whoever is to be looked after is asked for at the very next turn, CPU and memory."""
     pods = [pod for name, containers in estate.items() for pod in pods_of(name, containers, 1)]
-    source = Scripted(steady(0.2, 3e8), *pods)
+    source = ScriptedSource(steady(0.2, 3e8), *pods)
     learning = Recommender(
         {DEFAULT_SOURCE: source}, cast("Store", Nowhere()), cluster="c", schedule=FEW_STEPS, metrics=Metrics()
     )
@@ -166,7 +166,7 @@ def test_property_1_monitoring_initiates_metrics_collection(estate: dict[str, li
     }
     owners = PodOwnerIndex([deployment(name, containers) for name, containers in estate.items()])
     asyncio.run(learning.ingest(NOW, tracked=wanted, owners=lambda: owners, running=set(wanted)))
-    assert all(ask.namespaces == ("shop",) for ask in source.asked)
+    assert all(ask.namespaces == ("shop",) for ask in source.queries)
     for name in wanted:
         found = learning.estimate(name, EASY, now=NOW, is_long_running=True)
         assert found
@@ -235,7 +235,7 @@ def test_property_11_metrics_collection_per_container(
         place = containers.index(of.container) + 1
         return cpu * place, memory * place
 
-    source = Scripted(script, *pods_of("web", containers, replicas))
+    source = ScriptedSource(script, *pods_of("web", containers, replicas))
     cohort = EvidenceCohort(until=NOW)
     wanted = [WorkloadContainer("shop", "Deployment", "web", each) for each in containers]
     cohort.add(wanted)

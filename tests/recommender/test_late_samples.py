@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.builders.records import workload
-from harness.builders.scripted import Script, Scripted, steady
 from trimtab.operator.metrics import Metrics
 from trimtab.recommender.cohort import StrategySpec
 from trimtab.recommender.cohort_store import TrackedContainer
@@ -22,6 +21,7 @@ from trimtab.recommender.recommender import DEFAULT_SOURCE, Recommender
 from trimtab.recommender.source_ingester import UNSAMPLED_AFTER, IngestSchedule
 from trimtab.sizing.evidence import Evidence
 from trimtab.store import Store
+from trimtab.testing import Script, ScriptedSource, steady
 from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
 from trimtab.usage.source import Capabilities, Progress, UsageQuery
 from trimtab.usage.usage import PodContainer, Usage
@@ -44,7 +44,7 @@ def pod(name: str) -> PodContainer:
     return PodContainer("shop", f"{name}-7c9f8d6b5-x2x2x", "web")
 
 
-class Late(Scripted):
+class Late(ScriptedSource):
     """Knows each sample only some time after it was taken."""
 
     def __init__(self, script: Script, *names: str, delay: Delay) -> None:
@@ -186,7 +186,7 @@ async def test_ingester_does_not_report_untracked_containers(store: Store) -> No
 async def test_ingester_learns_every_sample_of_a_step_that_arrives_in_parts(store: Store) -> None:
     """A server that is twenty seconds behind has only the first samples of the last step when it is read."""
 
-    class Partly(Scripted):
+    class Partly(ScriptedSource):
         now = NOW
 
         async def read(self, ask: UsageQuery, *, progress: Progress | None = None) -> Usage:

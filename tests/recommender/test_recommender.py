@@ -8,7 +8,6 @@ import pytest
 
 from actuation.builders import SMALL, pod
 from harness.builders.records import workload
-from harness.builders.scripted import Scripted, steady
 from trimtab.kube.kinds.pods import ContainerTermination, Pod
 from trimtab.operator.metrics import Metrics
 from trimtab.recommender.cohort import StrategySpec
@@ -18,6 +17,7 @@ from trimtab.recommender.recommender import DEFAULT_SOURCE, Recommender
 from trimtab.recommender.source_ingester import IngestSchedule
 from trimtab.recommender.workload import count_containers_per_pod
 from trimtab.store import Store
+from trimtab.testing import ScriptedSource, steady
 from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
 from trimtab.usage.usage import PodContainer
 
@@ -33,7 +33,10 @@ class Sources:
     """Two that know the same pods, and tell different things of them."""
 
     def __init__(self, store: Store) -> None:
-        self.own, self.thanos = Scripted(steady(0.2, 3e8), *PODS), Scripted(steady(0.8, 3e8), *PODS)
+        self.own, self.thanos = (
+            ScriptedSource(steady(0.2, 3e8), *PODS),
+            ScriptedSource(steady(0.8, 3e8), *PODS),
+        )
         self.metrics = Metrics()
         self.learning = Recommender(
             {DEFAULT_SOURCE: self.own, "thanos": self.thanos},
@@ -69,11 +72,13 @@ async def test_recommender_reads_each_container_from_its_own_source(tmp_path: Pa
 async def test_recommender_isolates_an_unavailable_source(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
         both = Sources(store)
-        both.thanos.go_away()
+        both.thanos.stop()
         await both.advance(NOW)
         assert both.cpu(WEB, USUAL) == pytest.approx(240, rel=0.1)
-        assert both.learning.errors_by_source == {"thanos": "scripted: no answer; is it running?"}
-        both.thanos.come_back()
+        assert both.learning.errors_by_source == {
+            "thanos": "the scripted source does not answer; is it running?"
+        }
+        both.thanos.start()
         await both.advance(NOW + 60)
         assert both.learning.errors_by_source == {}
         assert both.cpu(API, THANOS) == pytest.approx(960, rel=0.1)
@@ -85,8 +90,8 @@ async def test_recommender_stores_state_by_source(tmp_path: Path) -> None:
         await before.advance(NOW)
         await before.learning.save(NOW)
         after = Sources(store)
-        after.own.go_away()
-        after.thanos.go_away()
+        after.own.stop()
+        after.thanos.stop()
         await after.advance(NOW)
         assert after.cpu(WEB, USUAL) == before.cpu(WEB, USUAL)
         assert after.cpu(API, THANOS) == before.cpu(API, THANOS)
@@ -135,7 +140,7 @@ async def test_recommender_divides_the_vpa_minimum_among_containers(
     """As VPA's recommender does: 25m and 250Mi are of a pod, not of each small sidecar."""
     vpa = StrategySpec.from_settings("vpa", {})
     async with Store.open(tmp_path / "trimtab.db") as store:
-        source = Scripted(steady(0.001, 1e6), *PODS)
+        source = ScriptedSource(steady(0.001, 1e6), *PODS)
         learning = Recommender(
             {DEFAULT_SOURCE: source},
             store,

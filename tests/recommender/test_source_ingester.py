@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from harness.builders.records import workload
-from harness.builders.scripted import Script, Scripted, steady
 from trimtab.kube.kinds.nodes import NodeResources
 from trimtab.operator.metrics import Metrics
 from trimtab.recommender import cohort_store
@@ -34,6 +33,7 @@ from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.strategies.percentile import PercentileStrategy
 from trimtab.sizing.strategy import STRATEGIES
 from trimtab.store import StateKey, Store, StoreError
+from trimtab.testing import Script, ScriptedSource, steady
 from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
 from trimtab.usage.sampled import ContainerSample, PollingSettings, PollingSource
 from trimtab.usage.source import Capabilities, UsageQuery
@@ -81,7 +81,7 @@ class Bed:
     def __init__(self, store: Store, *names: str, script: Script | None = None, history: bool = True) -> None:
         self.store = store
         self.metrics = Metrics()
-        self.source = Scripted(script or steady(0.2, 3e8), *map(pod, names), history=history)
+        self.source = ScriptedSource(script or steady(0.2, 3e8), *map(pod, names), history=history)
         self.wanted = {container(name): TrackedContainer(EASY, OLD) for name in names}
         self.recommender = self.restarted()
 
@@ -160,16 +160,17 @@ async def test_ingester_backfills_in_parts_then_reads_the_present(
     await bed.advance(NOW)
     assert bed.cpu("web", NOW) == pytest.approx(240, rel=0.1)
     assert (
-        max(ask.end - ask.start for ask in bed.source.asked) <= PACE.backfill_read_period + PACE.backfill_step
+        max(ask.end - ask.start for ask in bed.source.queries)
+        <= PACE.backfill_read_period + PACE.backfill_step
     )
-    first = steps(bed.source.asked)
+    first = steps(bed.source.queries)
     assert first == sorted(set(first)), "every step once, in the order of time"
     assert first[0] <= NOW - PACE.backfill_period + PACE.backfill_step
-    assert bed.source.asked[0].include_ooms
-    bed.source.asked.clear()
+    assert bed.source.queries[0].include_ooms
+    bed.source.queries.clear()
     await bed.advance(NOW + MINUTE)
-    assert steps(bed.source.asked) == [NOW + MINUTE]
-    assert not any(ask.include_ooms for ask in bed.source.asked), "pod statuses report present kills"
+    assert steps(bed.source.queries) == [NOW + MINUTE]
+    assert not any(ask.include_ooms for ask in bed.source.queries), "pod statuses report present kills"
 
 
 async def test_backfilled_samples_stand_for_more_time(store: Store) -> None:
@@ -228,7 +229,7 @@ async def test_ingester_does_not_backfill_from_a_source_without_history(store: S
     bed = Bed(store, "web", history=False)
     for minute in range(5):
         await bed.advance(NOW + minute * MINUTE)
-    assert steps(bed.source.asked) == [NOW + minute * MINUTE for minute in range(5)]
+    assert steps(bed.source.queries) == [NOW + minute * MINUTE for minute in range(5)]
     assert bed.samples("web", NOW + 4 * MINUTE) == 5
 
 
@@ -236,9 +237,9 @@ async def test_ingester_does_not_backfill_if_the_source_loses_its_history_capabi
     store: Store,
 ) -> None:
     bed = Bed(store, "web")
-    bed.source.found = Capabilities(history=False)
+    bed.source.detected = Capabilities(history=False)
     await bed.advance(NOW)
-    assert steps(bed.source.asked) == [NOW]
+    assert steps(bed.source.queries) == [NOW]
 
 
 async def test_ingester_catches_up_after_a_source_outage(
@@ -247,20 +248,20 @@ async def test_ingester_catches_up_after_a_source_outage(
     bed = Bed(store, "web")
     await bed.advance(NOW)
     known, before = bed.cpu("web", NOW), bed.samples("web", NOW)
-    bed.source.go_away()
+    bed.source.stop()
     for minute in range(1, 4):
         await bed.advance(NOW + minute * MINUTE)
-        assert "no answer" in bed.ingester.last_error
+        assert "does not answer" in bed.ingester.last_error
     assert (bed.cpu("web", NOW), bed.samples("web", NOW)) == (known, before)
     errors = bed.metrics.registry.get_sample_value
     assert (
         errors("trimtab_reconciliation_errors_total", {"policy": "", "error_type": "SourceUnavailable"}) == 3
     )
-    bed.source.come_back()
-    bed.source.asked.clear()
+    bed.source.start()
+    bed.source.queries.clear()
     await bed.advance(NOW + 4 * MINUTE)
     assert bed.ingester.last_error == ""
-    assert steps(bed.source.asked) == [NOW + minute * MINUTE for minute in range(1, 5)]
+    assert steps(bed.source.queries) == [NOW + minute * MINUTE for minute in range(1, 5)]
     assert bed.samples("web", NOW + 4 * MINUTE) == before + 4
 
 
@@ -269,7 +270,7 @@ async def test_ingester_survives_unexpected_source_errors(store: Store) -> None:
     bed.source.failure = ZeroDivisionError("oh")
     await bed.advance(NOW)
     assert bed.ingester.last_error == "scripted failed: ZeroDivisionError('oh')"
-    bed.source.come_back()
+    bed.source.start()
     await bed.advance(NOW)
     assert math.isfinite(bed.cpu("web", NOW))
 
@@ -380,16 +381,16 @@ async def test_ingester_restores_estimates_and_reads_only_missed_samples(store: 
     await bed.recommender.save(NOW)
     before = [bed.recommender.estimate(name, EASY, now=NOW, is_long_running=True) for name in bed.wanted]
     bed.restarted()
-    bed.source.go_away()
+    bed.source.stop()
     await bed.advance(NOW)
     after = [bed.recommender.estimate(name, EASY, now=NOW, is_long_running=True) for name in bed.wanted]
     assert after == before
-    bed.source.come_back()
-    bed.source.asked.clear()
+    bed.source.start()
+    bed.source.queries.clear()
     samples = bed.samples("web", NOW)
     await bed.advance(NOW + 2 * MINUTE)
     assert bed.samples("web", NOW + 2 * MINUTE) == samples + 2
-    asked = steps(bed.source.asked)
+    asked = steps(bed.source.queries)
     assert asked[-2:] == [NOW + MINUTE, NOW + 2 * MINUTE]
     assert asked[0] > NOW - PACE.max_lateness, "only who was sampled lately is looked up"
 
@@ -397,14 +398,14 @@ async def test_ingester_restores_estimates_and_reads_only_missed_samples(store: 
 async def test_ingester_uses_coarser_steps_after_a_long_absence(store: Store) -> None:
     bed = Bed(store, "web")
     await bed.advance(NOW)
-    bed.source.asked.clear()
+    bed.source.queries.clear()
     await bed.advance(NOW + 6 * HOUR)
-    times = steps(bed.source.asked)
+    times = steps(bed.source.queries)
     assert times == sorted(set(times))
     assert len(times) < 120, "not 360 single minutes"
-    bed.source.asked.clear()
+    bed.source.queries.clear()
     await bed.advance(NOW + 30 * DAY)
-    assert min(steps(bed.source.asked)) >= NOW + 30 * DAY - PACE.backfill_period - PACE.backfill_step
+    assert min(steps(bed.source.queries)) >= NOW + 30 * DAY - PACE.backfill_period - PACE.backfill_step
 
 
 async def test_ingester_recovers_from_a_clock_that_was_ahead(store: Store) -> None:
@@ -656,9 +657,9 @@ async def test_estimate_waits_until_a_cohort_has_ingested(store: Store) -> None:
     async with bed.recommender.lock:
         advancing = asyncio.create_task(bed.advance(NOW))
         await asyncio.sleep(0)
-        assert bed.source.asked == []
+        assert bed.source.queries == []
     await advancing
-    assert bed.source.asked
+    assert bed.source.queries
 
 
 async def test_recent_proposals_survive_backfill_and_restart(store: Store) -> None:
@@ -712,11 +713,11 @@ async def test_large_fleets_use_bounded_cohorts_that_survive_restart(
     together = Counter(id(bed.cohort(name.name)) for name in bed.wanted)
     assert sorted(together.values()) == [1, 3, 3, 3]
     await bed.recommender.save(NOW + MINUTE)
-    asked = len(bed.source.asked)
+    asked = len(bed.source.queries)
     bed.restarted()
     await bed.advance(NOW + 2 * MINUTE)
     assert len({id(bed.cohort(name.name)) for name in bed.wanted}) == 4
-    assert min(steps(bed.source.asked[asked:])) > NOW - PACE.max_lateness
+    assert min(steps(bed.source.queries[asked:])) > NOW - PACE.max_lateness
 
 
 OTHER = StrategySpec.from_settings("percentile", {"min_samples": 1, "quantile": 0.5})

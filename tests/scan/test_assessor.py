@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.builders.fake_informers import FakeInformers
 from harness.builders.records import folded, workload
 from trimtab.api.quantity import MIB
 from trimtab.kube.kinds.pods import pod_projection
@@ -20,6 +19,7 @@ from trimtab.scan.model import SkippedWorkload, WorkloadFinding
 from trimtab.scan.pricing import ResourcePrices
 from trimtab.scan.risk import Severity
 from trimtab.scan.usage_model import UsageModel
+from trimtab.testing import FakeInformerSet
 from trimtab.usage.usage import Oom, PodContainer, Usage
 
 STEP, DAY = 300.0, 86400.0
@@ -57,7 +57,7 @@ def oom_killed_status(ago: float) -> dict[str, Any]:
 
 
 def state_with(found: Workload, *bodies: dict[str, Any]) -> ClusterState:
-    informers = FakeInformers()
+    informers = FakeInformerSet()
     state = ClusterState(informers)
     informers.put(STATEFUL_SETS, found)
     for body in bodies:

@@ -6,7 +6,6 @@ from typing import Any, cast
 import pytest
 
 from harness.builders.records import folded, workload
-from harness.builders.scripted import Scripted
 from trimtab.cli._common.doctor_checks import (
     _check_retention,
     check_autoscalers,
@@ -15,6 +14,7 @@ from trimtab.cli._common.doctor_checks import (
 )
 from trimtab.kube.kinds.hpas import hpa_projection
 from trimtab.kube.kinds.vpas import vpa_projection
+from trimtab.testing import ScriptedSource
 from trimtab.usage.prometheus.source import Prometheus
 from trimtab.usage.usage import PodContainer
 
@@ -76,7 +76,7 @@ async def test_doctor_names_running_containers_without_samples() -> None:
         for space, name in (("shop", "web"), ("shop", "silent"), ("shop", "young"), ("else", "where"))
     )
     running = {web: now - day, silent: now - day, young: now - 60, elsewhere: now - day}
-    source = Scripted(lambda name, _: (0.1, 1e8) if name == web else (math.nan, math.nan), web, silent)
+    source = ScriptedSource(lambda name, _: (0.1, 1e8) if name == web else (math.nan, math.nan), web, silent)
     found = await check_samples(source, running, ["shop"], now)
     assert found.state == "warning"
     assert found.found == "1 of 2 running containers without samples of the last 30 minutes: shop/silent app"

@@ -17,6 +17,7 @@ from pathlib import Path
 from harness import UnavailableError
 from trimtab.errors import TrimtabError
 from trimtab.node.cgroups import CgroupDriver, CgroupLayout, CgroupVersion, Hierarchy, QosClass
+from trimtab.node.executor.knob_files import KnobFiles
 
 ROOT = Path("/sys/fs/cgroup")
 CONTROLLERS = {CgroupVersion.V1: ("cpu", "cpuacct", "cpuset", "memory", "blkio"), CgroupVersion.V2: ("",)}
@@ -61,6 +62,15 @@ class Kubepods:
         for container in made:
             self.create(container)
         return pod, made
+
+    @property
+    def knob_files(self) -> KnobFiles:
+        return KnobFiles(self.hierarchy)
+
+    @property
+    def cpus(self) -> frozenset[int]:
+        """The CPUs of this machine that tests may use."""
+        return frozenset(os.sched_getaffinity(0))
 
     def create(self, path: str) -> None:
         """Make a cgroup and what it lies in, with all controllers."""

@@ -15,7 +15,6 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from actuation.world import KEY, LivePod, World, run
-from harness.builders.fake_informers import FakeInformers
 from trimtab.api.intent import IntentSpec
 from trimtab.api.kpiprofile import KPIProfileSpec
 from trimtab.intents.kpi.measurement import KpiReading, unknown_reading
@@ -36,6 +35,7 @@ from trimtab.operator.intents.safe_sizes import SafeSize
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.wiring import FixedConfig, Operator, Ports, build_operator
 from trimtab.store import Store
+from trimtab.testing import FakeInformerSet
 
 _OWNER = OwnerReference("Deployment", "web", "uid-web")
 Value = float | None | Callable[[float], float | None]
@@ -101,7 +101,7 @@ class LiveCache(Cache[R]):
         return [each for each in self._read() if self._functions[index](each) == value]
 
 
-class WorldInformers(FakeInformers):
+class WorldInformers(FakeInformerSet):
     """Informers that show the Deployment of a world and its pods as they are; a test puts all other records."""
 
     def __init__(self, world: World) -> None:

@@ -13,7 +13,6 @@ from typing import Any, Never
 import yaml
 
 from harness.builders.objects import pod_status
-from harness.builders.scripted import Script, Scripted, steady
 from harness.e2e.informer_probe import eventually
 from trimtab.actuation.kube_cluster import KubeCluster
 from trimtab.kube.cache.informer import WatchTimeouts
@@ -31,6 +30,7 @@ from trimtab.operator.wiring import Ports, build_operator
 from trimtab.recommender.recommender import DEFAULT_SOURCE
 from trimtab.recommender.source_ingester import IngestSchedule
 from trimtab.store import Store
+from trimtab.testing import Script, ScriptedSource, steady
 from trimtab.timing import Backoff
 from trimtab.usage.usage import PodContainer
 
@@ -70,8 +70,8 @@ class Office:
     client: Client
     namespace: str
     folder: Path
-    source: Scripted
-    others: dict[str, Scripted] = field(default_factory=dict)
+    source: ScriptedSource
+    others: dict[str, ScriptedSource] = field(default_factory=dict)
     """Sources of other names."""
     metrics: Metrics = field(default_factory=Metrics)
     settings: dict[str, Any] = field(default_factory=dict)
@@ -150,8 +150,8 @@ class Office:
 
     async def turns(self, count: int = 3) -> None:
         """Wait for so many more reads of usage."""
-        before = len(self.source.asked)
-        await eventually(lambda: len(self.source.asked) >= before + count, what=f"{count} turns")
+        before = len(self.source.queries)
+        await eventually(lambda: len(self.source.queries) >= before + count, what=f"{count} turns")
 
     @asynccontextmanager
     async def kubelet(self, of: str, **state: Any) -> AsyncIterator[None]:
@@ -198,4 +198,4 @@ class Office:
 def office(client: Client, namespace: str, folder: Path, script: Script | None = None) -> Office:
     """An office in a namespace whose workload `web` uses a fifth of a core."""
     pod = PodContainer(namespace, "web-7c9f8d6b5-x2x2x", "web")
-    return Office(client, namespace, folder, Scripted(script or steady(0.2, 2e8), pod))
+    return Office(client, namespace, folder, ScriptedSource(script or steady(0.2, 2e8), pod))

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import trimtab.cli._common.scan_options
-from harness.builders.scripted import Scripted, steady
 from harness.cluster.cluster import Cluster
 from harness.cluster.namespaces import make_namespace
 from harness.process import wait_for
 from trimtab.cli import run
 from trimtab.scan.source_selection import SelectedSource
+from trimtab.testing import ScriptedSource, steady
 from trimtab.usage.usage import PodContainer
 
 GROUP = "owned.example"
@@ -99,7 +99,7 @@ def usage(cluster: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch) -> 
 
     @asynccontextmanager
     async def open_source(_client: object, **_: object) -> AsyncIterator[SelectedSource]:
-        yield SelectedSource(Scripted(steady(0.1, 1e8), *names), "scripted", has_history=True)
+        yield SelectedSource(ScriptedSource(steady(0.1, 1e8), *names), "scripted", has_history=True)
 
     monkeypatch.setattr(trimtab.cli._common.scan_options, "open_source", open_source)
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from harness.builders.scripted import Scripted, steady
 from harness.e2e.informer_probe import eventually
 from harness.e2e.leader import Office, deployment, office
 from harness.faults.faultproxy import FaultProxy
@@ -35,6 +34,7 @@ from trimtab.kube.rest.retry import RateLimiter, RetryPolicy
 from trimtab.operator.audit import RECOMMENDATION_ANNOTATION
 from trimtab.operator.policy.status_writer import WRITE_DELAY
 from trimtab.store import Store
+from trimtab.testing import ScriptedSource, steady
 from trimtab.usage.errors import SourceUnavailable
 from trimtab.usage.source import UsageQuery
 from trimtab.usage.usage import Usage
@@ -168,7 +168,7 @@ async def test_a_restart_tells_nothing_twice_and_knows_what_it_knew(
     await work.write_policy(mode="Recommend")
     async with work.leading():
         before = await work.until(is_recommended, what="web is recommended a size")
-    work.source.go_away()
+    work.source.stop()
     async with work.leading():
         after = await work.until(
             lambda status: condition(status, "MetricsAvailable")["status"] == "False", what="usage is away"
@@ -176,7 +176,7 @@ async def test_a_restart_tells_nothing_twice_and_knows_what_it_knew(
         assert cpu(after) == cpu(before)
         assert entry(after)["lastRecommendation"] == entry(before)["lastRecommendation"]
         so_far = len(writes(fault_proxy))
-        work.source.come_back()
+        work.source.start()
         await work.until(
             lambda status: condition(status, "MetricsAvailable")["status"] == "True", what="usage is back"
         )
@@ -189,7 +189,7 @@ async def test_a_source_that_is_away_is_told_and_changes_nothing(work: Office) -
     await work.write_policy(mode="Recommend")
     async with work.leading():
         before = await work.until(is_recommended, what="web is recommended a size")
-        work.source.go_away()
+        work.source.stop()
         away = await work.until(
             lambda status: condition(status, "MetricsAvailable")["status"] == "False", what="usage is away"
         )
@@ -205,7 +205,7 @@ async def test_a_source_that_is_away_is_told_and_changes_nothing(work: Office) -
             lambda status: "mend the token" in condition(status, "MetricsAvailable")["message"],
             what="another trouble is told in the place of the first",
         )
-        work.source.come_back()
+        work.source.start()
         back = await work.until(
             lambda status: condition(status, "MetricsAvailable")["status"] == "True", what="usage is back"
         )
@@ -269,7 +269,7 @@ async def test_before_the_cluster_has_said_what_it_can_do_nothing_begins(
     await work.write_policy(mode="Recommend")
     async with work.leading():
         await eventually(lambda: fault_proxy.injected["503"] == 3, what="it was asked three times")
-        assert work.source.asked == []
+        assert work.source.queries == []
         await work.until(is_recommended, what="web is recommended a size")
 
 
@@ -444,14 +444,14 @@ async def test_while_its_source_is_away_no_change_begins(work: Office) -> None:
 
     async with work.kubelet("api"), work.leading():
         await work.until(is_now("Recommended"), what="api is recommended a size")
-        work.source.go_away()
+        work.source.stop()
         await work.until(
             lambda status: condition(status, "MetricsAvailable")["status"] == "False", what="usage is away"
         )
         await work.write_policy(mode="Auto")
         status = await work.until(is_now("Pending", "Applying", "Applied"), what="the mode is Auto")
         assert entry(status, "api")["reason"].startswith("usage cannot be read: ")
-        work.source.come_back()
+        work.source.start()
         await work.until(is_now("Applying", "Applied"), what="it is changed when usage is read again")
 
 
@@ -590,7 +590,7 @@ async def test_a_workload_of_no_policy_is_sized_by_the_default_policy(work: Offi
 
 
 async def test_each_policy_has_its_workloads_learned_from_the_source_that_it_names(work: Office) -> None:
-    live = Scripted(steady(0.6, 2e8), *work.source.pods)
+    live = ScriptedSource(steady(0.6, 2e8), *work.source.pods)
     work.others["live"] = live
     work.configure(additionalMetricsSources=[{"name": "live", "provider": "metrics-server"}])
     metrics = {"minimumHistory": "1m", "provider": "live"}
@@ -599,7 +599,7 @@ async def test_each_policy_has_its_workloads_learned_from_the_source_that_it_nam
         status = await work.until(is_recommended, what="web is recommended a size")
         assert cpu(status) == "730m", "by what the other source knows"
         assert condition(status, "MetricsAvailable")["message"].startswith("Usage is read from live")
-        live.go_away()
+        live.stop()
         await work.until(
             lambda found: condition(found, "MetricsAvailable")["status"] == "False",
             what="its own source is away",

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from harness.builders.fake_informers import FakeInformers
 from harness.builders.records import folded, policy, workload
 from trimtab.actuation.hold import Hold
 from trimtab.api.optimizationpolicy import MaintenanceWindow, OptimizationPolicySpec
@@ -23,6 +22,7 @@ from trimtab.operator.policy.resolver import (
     build_effective_policy,
 )
 from trimtab.operator.policy.validation import GUARDRAIL_ANNOTATION
+from trimtab.testing import FakeInformerSet
 
 NOON = 1_800_000_000.0 // 86400 * 86400 + 12 * 3600
 
@@ -174,14 +174,14 @@ def namespace(name: str, **labels: str) -> Metadata:
     return folded(metadata_projection(), {"metadata": metadata})
 
 
-def resolver(informers: FakeInformers, **said: Any) -> PolicyResolver:
+def resolver(informers: FakeInformerSet, **said: Any) -> PolicyResolver:
     cluster_state = ClusterState(informers, operator_namespace="trimtab-system", enqueue=lambda _: None)
     found = config(**said)
     return PolicyResolver(cluster_state, lambda: found)
 
 
 def test_resolver_builds_each_version_of_a_policy_once_and_drops_the_others() -> None:
-    informers = FakeInformers()
+    informers = FakeInformerSet()
     found = resolver(informers)
     informers.put(OPTIMIZATION_POLICIES, policy("p"))
     first = found.resolve_policy(policy("p"))
@@ -198,14 +198,14 @@ def test_resolver_builds_each_version_of_a_policy_once_and_drops_the_others() ->
 
 
 def test_resolver_uses_the_default_policy_for_workloads_that_no_policy_selects() -> None:
-    none = resolver(FakeInformers())
+    none = resolver(FakeInformerSet())
     assert none.resolve(workload()) is None
     assert none.resolve_strategy(None, is_required=False) is None
     default_spec = none.resolve_strategy(None, is_required=True)
     assert default_spec
     assert default_spec.strategy == OptimizationPolicySpec().strategy.name
     denied = {"namespaces": {"deny": ["bank"]}, "namespaceSelector": {"matchLabels": {"team": "a"}}}
-    informers = FakeInformers()
+    informers = FakeInformerSet()
     found = resolver(informers, defaultPolicy={"strategy": {"name": "vpa"}, "selector": denied})
     for name, team in (("bank", "a"), ("shop", "b")):
         informers.put(NAMESPACES, namespace(name, team=team))

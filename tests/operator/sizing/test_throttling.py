@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from actuation.builders import NOW, pod
-from harness.builders.scripted import Scripted, steady
 from trimtab.actuation.decide.health import ThrottlingSample
 from trimtab.kube.kinds.pods import Resources
 from trimtab.operator.sizing import throttling
 from trimtab.operator.sizing.throttling import read_throttling
+from trimtab.testing import ScriptedSource, steady
 from trimtab.usage.source import Capabilities, Progress, UsageQuery
 from trimtab.usage.usage import PodContainer, Usage
 
@@ -20,7 +20,7 @@ FREE = pod("web-1", sizes={"web": Resources(100), "log": Resources(100)})
 STEP = 60.0
 
 
-class Held(Scripted):
+class Held(ScriptedSource):
     """Its containers are held back by these shares, at every step."""
 
     def __init__(self, **shares: float) -> None:
@@ -43,14 +43,14 @@ async def test_of_a_pods_containers_the_most_throttled_counts_at_each_step() -> 
 async def test_who_has_no_limit_is_not_asked_for() -> None:
     source = Held(web=0.1)
     assert await read_throttling(source, [FREE], seconds=120.0, step=STEP, now=NOW) == {}
-    assert source.asked == []
+    assert source.queries == []
 
 
 async def test_what_cannot_be_told_is_unknown() -> None:
     source = Held(web=0.1)
-    source.go_away()
+    source.stop()
     assert await read_throttling(source, [LIMITED], seconds=120.0, step=STEP, now=NOW) == {}
-    blind = Scripted(steady(1.0, 1e6))
+    blind = ScriptedSource(steady(1.0, 1e6))
     assert await read_throttling(blind, [LIMITED], seconds=120.0, step=STEP, now=NOW) == {}
 
 

@@ -13,13 +13,13 @@ import aiohttp
 import numpy as np
 import pytest
 
-from harness.builders.scripted import Scripted, steady
 from trimtab.api.optimizationpolicy import NamespaceFilter, OptimizationPolicySpec, PolicyMode, PolicySelector
 from trimtab.lab.simulator.simulation import Simulation
 from trimtab.operator.metrics import Metrics
 from trimtab.recommender.recommender import DEFAULT_SOURCE, Recommender
 from trimtab.recommender.source_ingester import IngestSchedule
 from trimtab.store import Store
+from trimtab.testing import ScriptedSource, steady
 from trimtab.usage.errors import SourceRefused, SourceUnavailable
 from trimtab.usage.sampled import ContainerSample, PollingSettings, PollingSource
 from trimtab.usage.source import UsageQuery
@@ -193,14 +193,14 @@ POD = ("shop", "web-0")
 
 
 @asynccontextmanager
-async def learning_from(folder: Path, **sources: Scripted) -> AsyncIterator[Recommender]:
+async def learning_from(folder: Path, **sources: ScriptedSource) -> AsyncIterator[Recommender]:
     async with Store.open(folder / "trimtab.db") as store:
         named = {DEFAULT_SOURCE if name == "own" else name: source for name, source in sources.items()}
         yield Recommender(named, store, cluster="c", schedule=IngestSchedule(), metrics=Metrics())
 
 
-def web(cpu: float) -> Scripted:
-    return Scripted(steady(cpu, 1e9), PodContainer(*POD, "web"), PodContainer(*POD, "log"))
+def web(cpu: float) -> ScriptedSource:
+    return ScriptedSource(steady(cpu, 1e9), PodContainer(*POD, "web"), PodContainer(*POD, "log"))
 
 
 async def test_current_usage_prefers_the_first_source_with_current_samples(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ async def test_source_ingester_reads_current_usage_of_all_namespaces_without_oom
     source = web(0.5)
     async with learning_from(tmp_path, own=source) as learning:
         await learning.ingesters[DEFAULT_SOURCE].read_present(NOW)
-    (ask,) = source.asked
+    (ask,) = source.queries
     assert replace(ask, start=0.0, end=1.0) == UsageQuery(start=0.0, end=1.0, step=60.0, include_ooms=False)
     assert ask.steps == 5
 

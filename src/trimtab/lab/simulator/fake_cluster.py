@@ -60,7 +60,9 @@ class SimulatedCluster:
         self._world.mark_changed(found)
 
     async def evict(self, pod: Pod) -> None:
-        found = self._get_pod(pod)
+        found = self._world.pods.get(pod.uid)
+        if found is None:
+            return  # evicting a pod twice has the same effect as once, as on a real cluster
         workload, budget = found.workload, found.workload.spec.max_unavailable
         if budget is not None and found.ready and workload.replicas - workload.ready >= budget:
             text = "Cannot evict pod as it would violate the pod's disruption budget."

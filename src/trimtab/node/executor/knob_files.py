@@ -72,7 +72,7 @@ class KnobFiles:
             value = self._add_removed_devices(ref, value)
         try:
             for line in ref.knob.encode(value, self.version):
-                _write(path, line)
+                self.write_line(path, line)
         except OSError as error:
             if error.errno in _NOT_FOUND_ERRNOS:
                 raise CgroupNotFound(str(ref)) from None
@@ -102,7 +102,19 @@ class KnobFiles:
         there = frozenset(map(int, _read(tasks).split())) if tasks.exists() else threads
         for thread in sorted(threads - there):
             with suppress(ProcessLookupError):
-                _write(tasks, str(thread))
+                self.write_line(tasks, str(thread))
+
+    def write_line(self, path: Path, line: str) -> None:
+        """Write in one call, as the kernel requires, and never create a file.
+
+        Non-blocking: from Linux 6.16 on, the cgroup then reclaims to a lower memory.high itself instead of the
+        agent.
+        """
+        handle = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK)
+        try:
+            os.write(handle, f"{line}\n".encode())
+        finally:
+            os.close(handle)
 
     def _is_resctrl_group(self, ref: KnobRef) -> bool:
         file = ref.knob.file(self.version)
@@ -125,18 +137,5 @@ def _read(path: Path) -> str:
         while piece := os.read(handle, 1 << 16):
             text += piece
         return text.decode()
-    finally:
-        os.close(handle)
-
-
-def _write(path: Path, line: str) -> None:
-    """Write in one call, as the kernel requires, and never create a file.
-
-    Non-blocking: from Linux 6.16 on, the cgroup then reclaims to a lower memory.high itself instead of the
-    agent.
-    """
-    handle = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK)
-    try:
-        os.write(handle, f"{line}\n".encode())
     finally:
         os.close(handle)

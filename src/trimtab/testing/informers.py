@@ -1,7 +1,8 @@
-"""Provide an informer set without a server: a test puts records into its caches."""
+"""An informer set without a server: a test puts records into its caches."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Never
 
@@ -13,7 +14,7 @@ from trimtab.kube.rest.resources import Resource
 from trimtab.operator.cluster_state import FAILED_JOB_PODS
 
 
-class FakeInformers:
+class FakeInformerSet:
     """Caches of every watched resource; each record goes to all caches of its resource but that of failed Job pods."""
 
     def __init__(self) -> None:
@@ -35,10 +36,12 @@ class FakeInformers:
         return cache
 
     def put(self, resource: Resource, record: Any) -> None:
+        """Add or replace a record, as an informer does at an event of its watch."""
         for cache in self._caches[resource]:
             cache.put(record)
 
     def remove(self, resource: Resource, record: Any) -> None:
+        """Remove a record, as an informer does when the object is deleted."""
         for cache in self._caches[resource]:
             cache.remove(record)
 
@@ -56,4 +59,5 @@ class FakeInformers:
         """Return at once."""
 
     async def run(self) -> Never:
-        raise AssertionError("a test that needs a running informer set starts a cluster")
+        await asyncio.Event().wait()
+        raise AssertionError("unreachable")

@@ -1,0 +1,20 @@
+"""Fakes for tests of plugins and controllers: no process, no network beyond loopback, no root, simulated time.
+
+Each fake passes the same contract tests as the part that it stands for.
+"""
+
+from trimtab.testing.cgroups import FakeCgroupTree
+from trimtab.testing.cluster import FakeCluster
+from trimtab.testing.informers import FakeInformerSet
+from trimtab.testing.promql import FakePromql
+from trimtab.testing.usage import Script, ScriptedSource, steady
+
+__all__ = [
+    "FakeCgroupTree",
+    "FakeCluster",
+    "FakeInformerSet",
+    "FakePromql",
+    "Script",
+    "ScriptedSource",
+    "steady",
+]
