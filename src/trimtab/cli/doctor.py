@@ -27,7 +27,7 @@ from trimtab.kube.rest.capabilities import (
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.rbac import RBAC_RULES, SYSTEM_NAMESPACE, Component, find_missing_rules
 from trimtab.kube.rest.retry import RetryPolicy
-from trimtab.usage.discovery import find_promql_servers, has_metrics_server
+from trimtab.usage.discovery import MONITORING_NAMESPACES, find_promql_servers, has_metrics_server
 
 MIN_VERSION = KubeVersion(1, 29)
 
@@ -109,7 +109,7 @@ async def _run_checks(
         checks: dict[str, Callable[[], Awaitable[CheckResult]]] = {
             f"rights of {process}": lambda: _check_rights(client, process, namespace, home),
             "metrics-server": lambda: _check_metrics_server(client),
-            **({} if source else {"history": lambda: _check_history(client)}),
+            **({} if source else {"history": lambda: _check_history(client, home)}),
             "resize in place": lambda: _check_resize(client),
             "kinds": lambda: _check_kinds(client, process),
             CHECK: lambda: check_webhook(client),
@@ -169,10 +169,17 @@ async def _check_metrics_server(client: Client) -> CheckResult:
     )
 
 
-async def _check_history(client: Client) -> CheckResult:
+async def _check_history(client: Client, home: str) -> CheckResult:
     servers = await find_promql_servers(client)
     if servers:
         shown = ", ".join(f"{server.flavour} at {server.url}" for server in servers[:MAX_SHOWN])
+        if all(server.namespace not in {home, *MONITORING_NAMESPACES} for server in servers):
+            return CheckResult(
+                "history",
+                "warning",
+                f"{shown}; the operator does not trust a server that it finds in that namespace",
+                "set metricsSource.settings.url of the operator's configuration to the server's address",
+            )
         return CheckResult("history", "ok", shown)
     return CheckResult(
         "history",

@@ -3,10 +3,14 @@
 PromQL servers are found by the labels that charts and operators put on Services. Servers that aggregate
 several Prometheus instances are preferred to a single Prometheus. A result is a candidate: no query has been
 sent to it.
+
+Everyone who may create a Service can label it as a Prometheus. Who acts on usage without a person looking at it,
+as the operator does, therefore accepts candidates of trusted namespaces only.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from trimtab.kube.rest.capabilities import is_path_served
@@ -14,6 +18,19 @@ from trimtab.kube.rest.client import Client, Object
 from trimtab.kube.rest.resources import SERVICES
 
 METRICS_SERVER_API = "/apis/metrics.k8s.io/v1beta1/nodes"
+
+MONITORING_NAMESPACES = (
+    "kube-prometheus-stack",
+    "kube-system",
+    "mimir",
+    "monitoring",
+    "observability",
+    "openshift-monitoring",
+    "prometheus",
+    "thanos",
+    "victoria-metrics",
+)
+"""The namespaces that monitoring is usually installed in, and that tenants usually cannot write to."""
 
 _FLAVOURS = (
     ("Thanos", "app.kubernetes.io/component=query,app.kubernetes.io/name=thanos"),
@@ -48,6 +65,20 @@ class PromQLServer:
     path: str = ""
     """The path under which the server has /api/v1."""
 
+    selector: str = ""
+    """The label selector that the Service matched."""
+
+    headless: bool = False
+    """True if the Service has no address of its own; the Prometheus Operator adds one such beside the chart's."""
+
+    def is_ambiguous_with(self, other: PromQLServer) -> bool:
+        """Return whether nothing but their names tells which of two Services to prefer."""
+        if self.flavour != other.flavour:
+            return False
+        if self.namespace != other.namespace:
+            return True
+        return self.selector == other.selector and self.headless == other.headless
+
     @property
     def url(self) -> str:
         """Return the server's address inside the cluster."""
@@ -65,10 +96,16 @@ async def has_metrics_server(client: Client) -> bool:
     return await is_path_served(client, METRICS_SERVER_API)
 
 
-async def find_promql_servers(client: Client) -> list[PromQLServer]:
-    """Return the candidates, best first, each Service once."""
+async def find_promql_servers(
+    client: Client, namespaces: Collection[str] | None = None
+) -> list[PromQLServer]:
+    """Return the candidates in these namespaces, by default in all, best first, each Service once."""
     found: dict[tuple[str, str], PromQLServer] = {}
-    services = await client.list_objects(SERVICES)
+    services = [
+        service
+        for service in await client.list_objects(SERVICES)
+        if namespaces is None or service["metadata"]["namespace"] in namespaces
+    ]
     for flavour, selector in _FLAVOURS:
         wanted = dict(term.split("=") for term in selector.split(","))
         for service in services:
@@ -77,7 +114,8 @@ async def find_promql_servers(client: Client) -> list[PromQLServer]:
             if wanted.items() <= labels.items() and (port := _find_query_port(service)):
                 key = (metadata["namespace"], metadata["name"])
                 path = _PATHS.get((flavour, wanted.get("app.kubernetes.io/name", "")), "")
-                found.setdefault(key, PromQLServer(flavour, *key, port, path))
+                headless = service["spec"].get("clusterIP") == "None"
+                found.setdefault(key, PromQLServer(flavour, *key, port, path, selector, headless))
     return list(found.values())
 
 

@@ -23,6 +23,7 @@ from trimtab.kube.runtime.lease_rules import LeaseTiming
 from trimtab.operator.config.intents import IntentSettings
 from trimtab.operator.config.org_limits import OrganisationLimits
 from trimtab.operator.config.types import Address, PromQL, StoreURL, WebhookURL, find_secrets
+from trimtab.usage.discovery import MONITORING_NAMESPACES
 from trimtab.usage.source import SOURCES
 
 
@@ -32,6 +33,9 @@ class _RequiresRestart:
 
 
 REQUIRES_RESTART: Final = _RequiresRestart()
+
+
+_NAMESPACES: Final = "discovery_namespaces"
 
 
 class MetricsSource(ApiModel):
@@ -55,6 +59,16 @@ class MetricsSource(ApiModel):
         except TrimtabError as error:
             raise validation_problem(str(error)) from None
         return self
+
+    def trust_namespaces(self, operator_namespace: str) -> Self:
+        """Return this source so that a server is discovered in the operator's and in monitoring namespaces only.
+
+        Else the Service of a tenant that carries the labels of a Prometheus would size everyone's workloads.
+        """
+        if self.provider != "prometheus" or "url" in self.settings or _NAMESPACES in self.settings:
+            return self
+        trusted = (operator_namespace, *MONITORING_NAMESPACES)
+        return self.model_copy(update={"settings": {**self.settings, _NAMESPACES: trusted}})
 
 
 class AdditionalMetricsSource(MetricsSource):
@@ -348,8 +362,10 @@ class OperatorConfig(ApiModel):
     @property
     def sources(self) -> dict[str, MetricsSource]:
         """All sources by the name that policies use; the default source has an empty name."""
-        return {"": self.metrics_source} | {
-            each.source_name: each for each in self.additional_metrics_sources
+        named = {each.source_name: each for each in self.additional_metrics_sources}
+        return {
+            name: each.trust_namespaces(self.namespace)
+            for name, each in {"": self.metrics_source, **named}.items()
         }
 
     @property

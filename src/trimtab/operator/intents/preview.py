@@ -108,9 +108,8 @@ async def preview_intent(
             missing = f"Intents cannot be read: {unread}" if unread else "the Intent does not exist"
             why = intent.problem if intent else missing
             raise TrimtabError(f"{'/'.join(key)}: {why}")
-        usage = await stack.enter_async_context(
-            source(config.metrics_source.provider, client=client, **config.metrics_source.settings)
-        )
+        metrics = config.sources[""]
+        usage = await stack.enter_async_context(source(metrics.provider, client=client, **metrics.settings))
         settings = config.intents
         kpis = await stack.enter_async_context(
             PromqlKpiClient(

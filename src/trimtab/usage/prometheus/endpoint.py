@@ -42,19 +42,34 @@ async def find_endpoints(settings: PrometheusSettings, client: Client | None) ->
 
 
 async def _discover_endpoints(settings: PrometheusSettings, client: Client | None) -> list[Endpoint]:
-    found = await find_promql_servers(client) if client else []
+    if given := _name_credentials(settings):
+        # A Service's labels prove nothing about who answers there: credentials would go to whoever wrote them.
+        raise SourceRefused(f"{given} is set without url, and is sent to a configured address only; set url")
+    trusted = settings.discovery_namespaces
+    found = await find_promql_servers(client, trusted) if client else []
     if client is None or not found:
+        where = f" in the namespaces {', '.join(trusted)}" if trusted is not None else ""
+        more = ", or add its namespace to discovery_namespaces" if trusted is not None else ""
         raise SourceRefused(
-            "no Service has the labels of Prometheus, Thanos, Mimir or VictoriaMetrics; "
-            "set url, or choose another provider such as metrics-server"
+            f"no Service{where} has the labels of Prometheus, Thanos, Mimir or VictoriaMetrics; "
+            f"set url{more}, or choose another provider such as metrics-server"
+        )
+    rivals = [server for server in found if server is not found[0] and server.is_ambiguous_with(found[0])]
+    if trusted is not None and rivals:
+        names = ", ".join(sorted(f"{server.namespace}/{server.service}" for server in (found[0], *rivals)))
+        raise SourceRefused(
+            f"several Services have the labels of a {found[0].flavour} server: {names}; "
+            "set url to the one that stores the usage of this cluster"
         )
     if settings.reach == "direct" or (settings.reach == "auto" and is_running_in_pod()):
         return [(_build_connection(server.url, settings), "") for server in found]
-    if settings.token_file or settings.username or settings.cert_file:
-        raise SourceRefused(
-            f"{found[0].url}: the API server's proxy does not forward credentials; set url to reach the server directly"
-        )
     return [(client.connection, server.proxy_path) for server in found]
+
+
+def _name_credentials(settings: PrometheusSettings) -> str:
+    """Return the name of the setting that holds a credential, empty if none does."""
+    names = ("token_file", "username", "cert_file", "headers")
+    return next((name for name in names if getattr(settings, name)), "")
 
 
 def with_environment_proxy(connection: Connection) -> Connection:

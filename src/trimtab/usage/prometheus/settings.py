@@ -61,6 +61,10 @@ class PrometheusSettings(Settings):
     reach: Literal["auto", "direct", "proxy"] = "auto"
     """The route to a discovered server: direct, by the API server's proxy, or auto (direct in a pod)."""
 
+    discovery_namespaces: tuple[str, ...] | None = None
+    """The namespaces in which a server without url is found by its labels. By default the operator searches its own
+    namespace and the usual ones of monitoring, and a command all namespaces; several servers are an error."""
+
     token_file: Path | None = None
     """A file with a bearer token; it is reread when it changes."""
 
