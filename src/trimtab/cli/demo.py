@@ -3,7 +3,8 @@
 import asyncio
 import json
 import logging
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,7 +16,7 @@ from trimtab.cli._common.seed import Seed
 from trimtab.errors import TrimtabError
 from trimtab.plural import pluralize
 from trimtab.web.app import build_app
-from trimtab.web.auth import LocalAccess
+from trimtab.web.auth import LocalAccess, OneTimeLinks
 from trimtab.web.backends.backend import DashboardBackend
 from trimtab.web.backends.snapshot import SnapshotBackend, read_snapshot
 from trimtab.web.demo.runner import open_demo
@@ -97,21 +98,30 @@ async def _run_headless(*, days: float, seed: int) -> SummaryDocument:
 async def _run_live(*, days: float, seed: int, address: str) -> None:
     async with (
         open_demo(days=days, seed=seed) as runner,
-        serve_dashboard(build_app(runner.backend, LocalAccess()), address) as url,
+        _serve(runner.backend, address) as links,
     ):
         print(
-            f"Dashboard: {url}\nFull speed for {pluralize(days, 'simulated day')}. Ctrl-C ends it.",
+            f"Dashboard: {links()}\nFull speed for {pluralize(days, 'simulated day')}. Ctrl-C ends it.",
             flush=True,
         )
         await runner.warm_up()
         await runner.run()
         found = await build_summary(runner.backend, days=days, seed=seed)
         write_output(render_text(lambda width: render_summary(found, width=width), to_file=False), None)
-        print(f"\nOpen again: {url}\nCtrl-C ends it.", flush=True)
+        print(f"\nOpen again: {links()}\nCtrl-C ends it.", flush=True)
         await runner.run_slowly()
 
 
 async def _serve_snapshot(backend: DashboardBackend, address: str) -> None:
-    async with serve_dashboard(build_app(backend, LocalAccess()), address) as url:
-        print(f"Snapshot of {backend.name}: {url}\nCtrl-C ends it.", flush=True)
+    async with _serve(backend, address) as links:
+        print(f"Snapshot of {backend.name}: {links()}\nCtrl-C ends it.", flush=True)
         await asyncio.Event().wait()
+
+
+@asynccontextmanager
+async def _serve(backend: DashboardBackend, address: str) -> AsyncIterator[Callable[[], str]]:
+    """Serve the dashboard to whoever has a link of this terminal; yield a function that returns the current link."""
+    links = OneTimeLinks()
+    async with serve_dashboard(build_app(backend, LocalAccess(links=links)), address) as url:
+        links.on_redeemed = lambda: print(f"For another browser: {links.build_url(url)}", flush=True)
+        yield lambda: links.build_url(url)

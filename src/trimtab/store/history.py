@@ -48,10 +48,14 @@ class HistoryRepository:
         """Insert all records, or none. A record whose `event_key` the cluster's history has already is left out."""
         await self._database.append(history, records)
 
-    async def get(self, entry_id: int) -> HistoryRecord | None:
+    async def get(self, entry_id: int, *, cluster: str | None = None) -> HistoryRecord | None:
+        """Return the entry with this id; with `cluster`, only if it belongs to that one of the clusters that share the store."""
         if entry_id > _MAX_ID:
             return None
-        found = await self._database.fetch_newest(HistoryRecord, history, history.c.id == entry_id, limit=1)
+        conditions = build_conditions(history, since=None, until=None, cluster=cluster)
+        found = await self._database.fetch_newest(
+            HistoryRecord, history, history.c.id == entry_id, *conditions, limit=1
+        )
         return found[0] if found else None
 
     async def find(

@@ -6,6 +6,7 @@ token, and a viewer with the right to patch the workload.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 
@@ -23,12 +24,21 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from trimtab.errors import TrimtabError
 from trimtab.web.actions.forms import read_form
 from trimtab.web.actions.handlers import ActionHandlers
-from trimtab.web.auth import Access, AccessDenied
+from trimtab.web.auth import LINK_PARAMETER, Access, AccessDenied
 from trimtab.web.backends.backend import DashboardBackend
 from trimtab.web.pages import Pages
 from trimtab.web.rendering import TemplateRenderer
-from trimtab.web.sessions import Session, SessionStore, is_same_origin
+from trimtab.web.sessions import (
+    LOGIN_WINDOW,
+    MAX_FAILED_LOGINS,
+    LoginLimiter,
+    Session,
+    SessionStore,
+    is_same_origin,
+)
 
+MAX_CONCURRENT_REVIEWS = 4
+"""The tokens that are reviewed at a time: the operator's own requests share the rate limit of its client."""
 STATIC = Path(__file__).parent / "static"
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 """The host names of a browser on this machine; rejecting other names prevents DNS rebinding."""
@@ -57,9 +67,10 @@ def build_app(
     secure: bool = False,
 ) -> ASGIApp:
     """Build the dashboard of a backend; `secure` means it is served by TLS, `hosts` are the host names it accepts."""
-    sessions = SessionStore()
+    sessions = SessionStore(access)
     rendering = TemplateRenderer(backend, access)
-    pages, handlers = Pages(backend, access, rendering), ActionHandlers(backend, access, rendering)
+    pages = Pages(backend, access, rendering, sessions)
+    handlers = ActionHandlers(backend, access, rendering)
     guard = _SessionGuard(access, sessions, rendering, secure=secure)
 
     def page(path: str, handler: Handler) -> Route:
@@ -119,10 +130,12 @@ class _SessionGuard:
         self._sessions = sessions
         self._rendering = rendering
         self._secure = secure
+        self._logins = LoginLimiter()
+        self._reviews = asyncio.Semaphore(MAX_CONCURRENT_REVIEWS)
 
     def wrap_page(self, handler: Handler) -> Handler:
         async def answer(request: Request) -> Response:
-            session = self._sessions.find(request)
+            session = await self._sessions.find(request)
             if session is not None:
                 request.state.session = session
                 return await handler(request)
@@ -130,9 +143,14 @@ class _SessionGuard:
                 if request.headers.get("HX-Request"):
                     return Response(status_code=401, headers={"HX-Redirect": "/login"})
                 return RedirectResponse("/login", 303)
-            entered = await self._access.authenticate("")
+            token = request.query_params.get(LINK_PARAMETER, "")
+            entered = await self._access.authenticate(token)
             if isinstance(entered, AccessDenied):
                 raise HTTPException(403, entered.reason)
+            if token:  # keep it out of the address bar and the history of the browser
+                redirect = RedirectResponse(request.url.path, 303)
+                self._sessions.start(entered, request, redirect, secure=self._secure)
+                return redirect
             cookie_response = Response()
             request.state.session = self._sessions.start(
                 entered, request, cookie_response, secure=self._secure
@@ -147,7 +165,7 @@ class _SessionGuard:
 
     def wrap_action(self, handler: Handler) -> Handler:
         async def answer(request: Request) -> Response:
-            session: Session | None = self._sessions.find(request)
+            session: Session | None = await self._sessions.find(request)
             if session is None:
                 raise HTTPException(401, "the session has expired; reload the page")
             if not is_same_origin(request, session):
@@ -169,9 +187,18 @@ class _SessionGuard:
                 403, "this request did not come from a page of this dashboard; reload the page"
             )
         form = await read_form(request)
-        entered = await self._access.authenticate(form.get("token", "").strip())
+        address = request.client.host if request.client else ""
+        if not self._logins.may_try(address):
+            raise HTTPException(
+                429,
+                f"{MAX_FAILED_LOGINS} logins from {address} failed within a minute; wait a minute, then log in again",
+                headers={"Retry-After": f"{LOGIN_WINDOW:.0f}"},
+            )
+        async with self._reviews:
+            entered = await self._access.authenticate(form.get("token", "").strip())
         if isinstance(entered, AccessDenied):
             return self._rendering.render_login(request, entered.reason)
+        self._logins.forgive(address)
         response = RedirectResponse("/", 303)
         self._sessions.start(entered, request, response, secure=self._secure)
         return response

@@ -8,7 +8,9 @@ may get OptimizationPolicies may view; one who may patch a workload may act on i
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -24,6 +26,8 @@ SUBJECT_REVIEWS = Resource(
 )
 _RIGHTS_HINT = "the dashboard's own account needs the rights of deploy/operator/dashboard.yaml"
 
+LINK_PARAMETER = "token"
+"""The query parameter of a one-time link."""
 DISCOVERY_SECONDS = 60.0
 """The seconds after which the server is asked again for a kind that it did not have."""
 
@@ -55,19 +59,52 @@ class Access(Protocol):
         """Return the viewer of a token, or the reason why access is denied."""
         ...
 
+    async def may_view(self, viewer: Viewer) -> bool | None:
+        """Return whether a viewer may still view; None if the cluster did not answer."""
+        ...
+
     async def may_act(self, viewer: Viewer, key: WorkloadKey) -> bool: ...
 
 
+class OneTimeLinks:
+    """Links that open one session each; the next link is made when one was used.
+
+    Every user of a machine reaches its loopback, but only one sees where the links are printed.
+    """
+
+    def __init__(self) -> None:
+        self._token = secrets.token_urlsafe(24)
+        self.on_redeemed: Callable[[], None] = lambda: None
+        """Is called when a link was used, to print the next one."""
+
+    def build_url(self, address: str) -> str:
+        return f"{address}/?{LINK_PARAMETER}={self._token}"
+
+    def redeem(self, token: str) -> bool:
+        """Return whether this is the token of the current link, which is then used up."""
+        if not secrets.compare_digest(token.encode(), self._token.encode()):
+            return False
+        self._token = secrets.token_urlsafe(24)
+        self.on_redeemed()
+        return True
+
+
 class LocalAccess:
-    """Grants everything to the user of this machine."""
+    """Grants everything to the user of this machine; with `links`, to whoever opens one of them."""
 
     requires_token = False
 
-    def __init__(self, name: str = "the local user") -> None:
+    def __init__(self, name: str = "the local user", *, links: OneTimeLinks | None = None) -> None:
         self._viewer = Viewer(name)
+        self._links = links
 
     async def authenticate(self, token: str) -> Viewer | AccessDenied:
-        return AccessDenied("this dashboard needs no token") if token else self._viewer
+        if self._links is None or self._links.redeem(token):
+            return self._viewer
+        return AccessDenied("open the link that Trimtab printed last; each link works once")
+
+    async def may_view(self, viewer: Viewer) -> bool | None:  # noqa: ARG002 - the local user keeps all rights
+        return True
 
     async def may_act(self, viewer: Viewer, key: WorkloadKey) -> bool:  # noqa: ARG002 - every viewer may act on every workload
         return True
@@ -111,6 +148,12 @@ class ClusterAccess:
             f"{viewer.name} may not get optimizationpolicies in all namespaces, which the dashboard requires; "
             "ask an administrator for a ClusterRoleBinding"
         )
+
+    async def may_view(self, viewer: Viewer) -> bool | None:
+        try:
+            return await self._review_access(viewer, "get", OPTIMIZATION_POLICIES)
+        except KubeError:
+            return None
 
     async def may_act(self, viewer: Viewer, key: WorkloadKey) -> bool:
         try:

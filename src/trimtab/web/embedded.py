@@ -16,7 +16,7 @@ from trimtab.kube.rest.resources import NODE_METRICS
 from trimtab.operator.app import EmbeddedService
 from trimtab.operator.views import OperatorViews
 from trimtab.web.app import LOOPBACK_HOSTS, build_app
-from trimtab.web.auth import Access, ClusterAccess, LocalAccess
+from trimtab.web.auth import Access, ClusterAccess, LocalAccess, OneTimeLinks
 from trimtab.web.backends.live import LiveBackend
 from trimtab.web.server import DashboardCertificate, is_loopback, serve_dashboard
 
@@ -28,7 +28,7 @@ def embed_dashboard(
 ) -> EmbeddedService:
     """Build the service that serves the leader's dashboard at this address; rejects unsafe settings at once.
 
-    On the loopback of a user's own machine, the viewer is that user. Anybody with port-forward rights reaches the loopback
+    On the loopback of a user's own machine, the viewer is that user, who sees the one-time link in the log. Anybody with port-forward rights reaches the loopback
     of a pod, so viewers need a token there, as at every other address.
     """
     is_local = is_loopback(address)
@@ -43,11 +43,14 @@ def embed_dashboard(
         informers = InformerSet(client)
         reports = informers.watch_resource(NODE_METRICS, node_report_projection(), optional=True)
         backend = LiveBackend(views, name=client.connection.context, reports=lambda: reports)
-        access: Access = LocalAccess() if is_local and not in_pod else ClusterAccess(client)
+        links = OneTimeLinks() if is_local and not in_pod else None
+        access: Access = LocalAccess(links=links) if links else ClusterAccess(client)
         hosts = LOOPBACK_HOSTS if is_local else ("*",)
         pages = build_app(backend, access, hosts=hosts, secure=certificate is not None)
         async with serve_dashboard(pages, address, certificate=certificate) as url:
-            log.info("dashboard.listening", url=url)
+            log.info("dashboard.listening", url=links.build_url(url) if links else url)
+            if links:
+                links.on_redeemed = lambda: log.info("dashboard.next_link", url=links.build_url(url))
             tasks = [asyncio.create_task(each) for each in (backend.run(), informers.run())]
             try:
                 yield

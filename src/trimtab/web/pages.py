@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 from collections.abc import AsyncIterator, Iterable, Sequence
 
@@ -19,6 +18,7 @@ from trimtab.web.backends.backend import DashboardBackend
 from trimtab.web.backends.snapshot import take_snapshot
 from trimtab.web.model import HistoryEntry, Plot, WorkloadDetail, WorkloadRow
 from trimtab.web.rendering import TemplateRenderer
+from trimtab.web.sessions import Session, SessionStore
 from trimtab.web.views.table_query import TableQuery, WorkloadTable
 
 KEEP_ALIVE = 15.0
@@ -33,8 +33,15 @@ _NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 
 class Pages:
-    def __init__(self, backend: DashboardBackend, access: Access, rendering: TemplateRenderer) -> None:
+    def __init__(
+        self,
+        backend: DashboardBackend,
+        access: Access,
+        rendering: TemplateRenderer,
+        sessions: SessionStore,
+    ) -> None:
         self._backend = backend
+        self._sessions = sessions
         self._permissions = PermissionCache(access)
         self._render_page = rendering.render_page
         self._table = WorkloadTable(())
@@ -163,26 +170,44 @@ class Pages:
             "now": self._backend.observed_at,
         }
 
-    async def changes(self, _: Request) -> Response:
-        """Stream server-sent events, one for each change of the backend."""
+    async def changes(self, request: Request) -> Response:
+        """Stream server-sent events, one for each change of the backend, until the session ends."""
+        session: Session = request.state.session
+        if not self._sessions.may_open_stream(session):
+            raise HTTPException(
+                429, "too many pages of this dashboard are open; close some, then reload this one"
+            )
         headers = {"X-Accel-Buffering": "no"}
-        return StreamingResponse(self._stream_news(), media_type="text/event-stream", headers=headers)
+        return StreamingResponse(self._stream_news(session), media_type="text/event-stream", headers=headers)
 
-    async def _stream_news(self) -> AsyncIterator[bytes]:
-        version = self._backend.version
-        yield f"retry: 2000\nevent: now\ndata: {version}\n\n".encode()
-        while True:
-            waiting = asyncio.create_task(self._backend.wait_changed(version))
-            try:
-                version = await asyncio.wait_for(waiting, KEEP_ALIVE)
+    async def _stream_news(self, session: Session) -> AsyncIterator[bytes]:
+        if not self._sessions.may_open_stream(session):
+            return  # requests in parallel may all have been admitted before the first one counted
+        with self._sessions.count_stream(session):
+            version = self._backend.version
+            yield f"retry: 2000\nevent: now\ndata: {version}\n\n".encode()
+            while await self._sessions.verify(session):
+                changed = await self._wait_news(version, session)
+                if changed is None:
+                    yield b": keep-alive\n\n"
+                    continue
+                version = changed
                 yield f"event: news\ndata: {version}\n\n".encode()
                 await asyncio.sleep(MIN_NEWS_INTERVAL)
-            except TimeoutError:
-                yield b": keep-alive\n\n"
-            finally:
-                waiting.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await waiting
+
+    async def _wait_news(self, version: int, session: Session) -> int | None:
+        """Wait for another version and return it; None if there was none for a while, or the session ended."""
+        news = asyncio.create_task(self._backend.wait_changed(version))
+        ended = asyncio.create_task(session.ended.wait())
+        try:
+            done, _ = await asyncio.wait(
+                {news, ended}, timeout=KEEP_ALIVE, return_when=asyncio.FIRST_COMPLETED
+            )
+            return news.result() if news in done and ended not in done else None
+        finally:
+            for task in (news, ended):
+                task.cancel()
+            await asyncio.gather(news, ended, return_exceptions=True)
 
     async def snapshot(self, _: Request) -> Response:
         """Return the whole dashboard as a file for `trimtab demo --snapshot FILE`."""

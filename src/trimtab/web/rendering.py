@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import structlog
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.exceptions import HTTPException
@@ -53,16 +55,19 @@ class TemplateRenderer:
 
     async def render_error(self, request: Request, error: Exception) -> Response:
         """Render an error as one line of text for scripts, and as a page for people."""
+        headers: Mapping[str, str] | None = None
         if isinstance(error, HTTPException):
-            code, reason = error.status_code, str(error.detail)
+            code, reason, headers = error.status_code, str(error.detail), error.headers
         elif isinstance(error, TrimtabError):
             code, reason = 503, str(error)
         else:
             log.error("dashboard.request_failed", path=request.url.path, exc_info=error)
             code, reason = 500, "the dashboard failed to render this page; see its log for the cause"
         if request.headers.get("HX-Request") or "text/html" not in request.headers.get("Accept", ""):
-            return PlainTextResponse(reason, status_code=code)
-        return HTMLResponse(self._render("failed.html", request, code=code, reason=reason), status_code=code)
+            return PlainTextResponse(reason, status_code=code, headers=headers)
+        return HTMLResponse(
+            self._render("failed.html", request, code=code, reason=reason), status_code=code, headers=headers
+        )
 
     def _render(self, name: str, request: Request, **context: object) -> str:
         theme = request.cookies.get("trimtab-theme", "")

@@ -1,19 +1,22 @@
 """Sessions of viewers: a cookie that scripts cannot read, and a CSRF token that only the dashboard's pages know.
 
-Sessions are only in memory: after a restart every viewer logs in again.
+Sessions are only in memory: after a restart every viewer logs in again. A session ends at logout, after some hours, and
+when its viewer loses the right to view; with it end its streams.
 """
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from trimtab.web.auth import Viewer
+from trimtab.web.auth import Access, Viewer
 
 COOKIE = "trimtab-session"
 HEADER = "X-CSRF-Token"
@@ -22,31 +25,82 @@ MAX_SESSIONS = 10_000
 """The number of sessions at a time; beyond it the oldest is dropped."""
 
 
-@dataclass(frozen=True, slots=True)
+RECHECK_SECONDS = 180.0
+"""The seconds after which the rights of a viewer are reviewed again."""
+MAX_UNVERIFIED_SECONDS = 900.0
+"""The seconds for which a session goes on while the API server does not answer the review."""
+MAX_STREAMS_PER_SESSION = 12
+"""The event streams of one session at a time: one for each open page."""
+MAX_STREAMS = 500
+"""The event streams of all sessions at a time; each costs a task and a connection."""
+LOGIN_WINDOW = 60.0
+"""The seconds over which failed logins are counted."""
+MAX_FAILED_LOGINS = 20
+"""The failed logins of one address per window, after which it must wait."""
+MAX_ADDRESSES = 10_000
+"""The number of addresses whose failed logins are counted; beyond it the oldest is dropped."""
+
+
+@dataclass(eq=False, slots=True)
 class Session:
     """One viewer, and the CSRF token that their pages send with every action."""
 
     viewer: Viewer
     csrf: str
     expires_at: float
+    verified_at: float
+    """The time at which the right to view was last reviewed."""
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    """Is set when the session ends, so that its streams end at once."""
+    streams: int = 0
 
 
 class SessionStore:
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, access: Access, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._access = access
         self._clock = clock
         self._sessions: dict[str, Session] = {}
+        self._streams = 0
 
-    def find(self, request: Request) -> Session | None:
+    async def find(self, request: Request) -> Session | None:
+        """Return the session of a request, if its viewer may still view."""
         found = self._sessions.get(request.cookies.get(cookie_name(request), ""))
-        return found if found and found.expires_at > self._clock() else None
+        return found if found and await self.verify(found) else None
+
+    async def verify(self, session: Session) -> bool:
+        """Return whether a session goes on; end it if it has expired or its viewer may no longer view."""
+        now = self._clock()
+        if now >= session.expires_at:
+            session.ended.set()
+        elif now - session.verified_at >= RECHECK_SECONDS and not session.ended.is_set():
+            may_view = await self._access.may_view(session.viewer)
+            if may_view:
+                session.verified_at = now
+            elif may_view is False or now - session.verified_at >= MAX_UNVERIFIED_SECONDS:
+                session.ended.set()
+        return not session.ended.is_set()
+
+    def may_open_stream(self, session: Session) -> bool:
+        return session.streams < MAX_STREAMS_PER_SESSION and self._streams < MAX_STREAMS
+
+    @contextmanager
+    def count_stream(self, session: Session) -> Iterator[None]:
+        session.streams += 1
+        self._streams += 1
+        try:
+            yield
+        finally:
+            session.streams -= 1
+            self._streams -= 1
 
     def start(self, viewer: Viewer, request: Request, response: Response, *, secure: bool) -> Session:
         """Start a session and set its cookie on the response."""
         number = secrets.token_urlsafe(32)
         while len(self._sessions) >= MAX_SESSIONS:
-            del self._sessions[next(iter(self._sessions))]
+            self._sessions.pop(next(iter(self._sessions))).ended.set()
+        now = self._clock()
         session = self._sessions[number] = Session(
-            viewer, secrets.token_urlsafe(32), self._clock() + SESSION_SECONDS
+            viewer, secrets.token_urlsafe(32), expires_at=now + SESSION_SECONDS, verified_at=now
         )
         response.set_cookie(
             cookie_name(request),
@@ -60,8 +114,32 @@ class SessionStore:
         return session
 
     def end(self, request: Request, response: Response) -> None:
-        self._sessions.pop(request.cookies.get(cookie_name(request), ""), None)
+        if session := self._sessions.pop(request.cookies.get(cookie_name(request), ""), None):
+            session.ended.set()
         response.delete_cookie(cookie_name(request), path="/")
+
+
+class LoginLimiter:
+    """Limits the failed logins of an address, because each costs the API server a review of a token."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._failures: dict[str, list[float]] = {}
+
+    def may_try(self, address: str) -> bool:
+        """Return whether an address may log in now; the attempt counts as failed until `forgive` is called."""
+        now = self._clock()
+        recent = [at for at in self._failures.pop(address, ()) if now - at < LOGIN_WINDOW]
+        is_allowed = len(recent) < MAX_FAILED_LOGINS
+        # Count it before the token is reviewed: attempts in parallel must not all find the count below the limit.
+        self._failures[address] = [*recent, now] if is_allowed else recent
+        while len(self._failures) > MAX_ADDRESSES:
+            del self._failures[next(iter(self._failures))]
+        return is_allowed
+
+    def forgive(self, address: str) -> None:
+        """Forget the failures of an address that logged in."""
+        self._failures.pop(address, None)
 
 
 def cookie_name(request: Request) -> str:

@@ -297,7 +297,7 @@ class LiveBackend:
         if views is None:
             return ()
         older: Stored | None = None
-        if before is not None and (older := await views.store.history.get(before)) is None:
+        if before is not None and (older := await _find_entry(views, before)) is None:
             return ()  # retention has removed the entry, and all older ones
         stored = await views.store.history.find(
             cluster=views.cluster_name,
@@ -312,7 +312,7 @@ class LiveBackend:
 
     async def entry(self, number: int) -> HistoryEntry | None:
         views = self._views()
-        stored = await views.store.history.get(number) if views else None
+        stored = await _find_entry(views, number) if views else None
         return build_history_entry(stored) if stored else None
 
     async def _list_completed_since(self, moment: float) -> list[Stored]:
@@ -357,7 +357,7 @@ class LiveBackend:
 
     async def undo(self, number: int, *, who: str, why: str) -> str:
         views = self._views()
-        stored = await views.store.history.get(number) if views else None
+        stored = await _find_entry(views, number) if views else None
         if stored is None or not build_history_entry(stored).undo:
             raise ActionError(f"history entry {number}: this entry is not a change that can be undone")
         key = WorkloadKey(stored.kind, stored.namespace, stored.name)
@@ -414,6 +414,11 @@ async def _run_logged(work: Callable[[], Awaitable[None]]) -> None:
         await work()
     except Exception:
         log.exception("dashboard.refresh_failed")
+
+
+async def _find_entry(views: OperatorViews, number: int) -> Stored | None:
+    # Clusters may share a store: the entry of another one, with a workload of the same name, must not be undone here.
+    return await views.store.history.get(number, cluster=views.cluster_name)
 
 
 def _trend_key(views: OperatorViews) -> StateKey:

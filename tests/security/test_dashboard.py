@@ -1,0 +1,196 @@
+"""Attacks on the dashboard: lost rights, streams after logout, floods of logins and streams, other users of the machine."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import aiohttp
+import pytest
+
+from store.builders import entry
+from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.store import Store
+from trimtab.web import sessions
+from trimtab.web.app import build_app
+from trimtab.web.auth import AccessDenied, LocalAccess, OneTimeLinks, Viewer
+from trimtab.web.backends.live import LiveBackend
+from trimtab.web.backends.snapshot import SnapshotBackend
+from trimtab.web.server import serve_dashboard
+from web.scene import scene
+
+SCENE = scene(5)
+TOKEN = "right"
+
+
+class ScriptedAccess:
+    """Knows one token; `views` is the answer to a review of rights, None if the cluster does not answer."""
+
+    requires_token = True
+
+    def __init__(self) -> None:
+        self.views: bool | None = True
+        self.reviews = 0
+
+    async def authenticate(self, token: str) -> Viewer | AccessDenied:
+        self.reviews += 1
+        return Viewer("ann") if token == TOKEN else AccessDenied("the cluster rejected this token")
+
+    async def may_view(self, viewer: Viewer) -> bool | None:
+        assert viewer.name == "ann"
+        return self.views
+
+    async def may_act(self, viewer: Viewer, key: WorkloadKey) -> bool:
+        return False
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as found:
+        yield found
+
+
+async def log_in(browser: aiohttp.ClientSession, url: str, token: str = TOKEN) -> int:
+    async with browser.post(f"{url}/login", data={"token": token}, allow_redirects=False) as answer:
+        return answer.status
+
+
+async def visit(browser: aiohttp.ClientSession, url: str) -> int:
+    async with browser.get(url, allow_redirects=False) as answer:
+        return answer.status
+
+
+async def read_to_end(stream: aiohttp.ClientResponse) -> None:
+    async with asyncio.timeout(10):
+        while await stream.content.readany():
+            pass
+
+
+@pytest.mark.parametrize(("answer", "seconds"), [(False, 180.0), (None, 900.0)])
+async def test_viewer_who_lost_the_right_to_view_is_logged_out(
+    answer: Any, seconds: float, browser: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access = ScriptedAccess()
+    async with serve_dashboard(build_app(SnapshotBackend(SCENE), access), "127.0.0.1:0") as url:
+        assert await log_in(browser, url) == 303
+        assert await visit(browser, url) == 200
+        async with browser.get(f"{url}/changes") as stream:
+            await stream.content.readuntil(b"\n\n")
+            access.views = answer
+            assert await visit(browser, url) == 200, "it is not asked for every request"
+            monkeypatch.setattr(sessions, "RECHECK_SECONDS", 180.0 - seconds)
+            monkeypatch.setattr(sessions, "MAX_UNVERIFIED_SECONDS", 900.0 - seconds)
+            assert await visit(browser, url) == 303
+            await read_to_end(stream)
+        access.views = True
+        assert await visit(browser, url) == 303, "a session that ended stays ended"
+
+
+async def test_session_goes_on_while_the_api_server_is_away_for_minutes(
+    browser: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access = ScriptedAccess()
+    async with serve_dashboard(build_app(SnapshotBackend(SCENE), access), "127.0.0.1:0") as url:
+        assert await log_in(browser, url) == 303
+        access.views = None
+        monkeypatch.setattr(sessions, "RECHECK_SECONDS", 0.0)
+        assert await visit(browser, url) == 200
+
+
+async def test_streams_end_at_logout(browser: aiohttp.ClientSession) -> None:
+    async with serve_dashboard(build_app(SnapshotBackend(SCENE), ScriptedAccess()), "127.0.0.1:0") as url:
+        assert await log_in(browser, url) == 303
+        async with browser.get(url) as page:
+            csrf = re.search(r'"X-CSRF-Token": "([^"]+)"', (await page.text()).replace("&#34;", '"'))
+        assert csrf
+        async with browser.get(f"{url}/changes") as stream:
+            await stream.content.readuntil(b"\n\n")
+            async with browser.post(f"{url}/logout", headers={"X-CSRF-Token": csrf[1]}) as answer:
+                assert answer.status == 200
+            await read_to_end(stream)
+
+
+async def test_flood_of_logins_reaches_the_api_server_a_few_times_only(
+    browser: aiohttp.ClientSession,
+) -> None:
+    access = ScriptedAccess()
+    async with serve_dashboard(build_app(SnapshotBackend(SCENE), access), "127.0.0.1:0") as url:
+        answers = await asyncio.gather(*(log_in(browser, url, "guessed") for _ in range(100)))
+        assert (answers.count(403), answers.count(429)) == (20, 80)
+        assert access.reviews == 20
+        assert await log_in(browser, url) == 429
+
+
+async def test_logins_that_succeed_are_not_limited(browser: aiohttp.ClientSession) -> None:
+    async with serve_dashboard(build_app(SnapshotBackend(SCENE), ScriptedAccess()), "127.0.0.1:0") as url:
+        for _ in range(25):
+            assert await log_in(browser, url) == 303
+
+
+def test_login_limiter_forgets_failures_and_addresses() -> None:
+    now = 0.0
+    limiter = sessions.LoginLimiter(clock=lambda: now)
+    assert all(limiter.may_try("10.0.0.1") for _ in range(20))
+    assert not limiter.may_try("10.0.0.1")
+    assert limiter.may_try("10.0.0.2")
+    now = 61.0
+    assert limiter.may_try("10.0.0.1")
+    for number in range(20_000):
+        limiter.may_try(f"address {number}")
+    assert len(limiter._failures) == sessions.MAX_ADDRESSES
+
+
+async def test_flood_of_streams_is_refused(browser: aiohttp.ClientSession) -> None:
+    async with serve_dashboard(build_app(SnapshotBackend(SCENE), ScriptedAccess()), "127.0.0.1:0") as url:
+        assert await log_in(browser, url) == 303
+        streams = [await browser.get(f"{url}/changes") for _ in range(20)]
+        assert [each.status for each in streams] == [200] * 12 + [429] * 8
+        for each in streams:
+            each.close()
+        async with asyncio.timeout(10):  # closed pages make room for others
+            while await visit_stream(browser, url) != 200:
+                await asyncio.sleep(0.1)
+
+
+async def visit_stream(browser: aiohttp.ClientSession, url: str) -> int:
+    stream = await browser.get(f"{url}/changes")
+    stream.close()
+    return stream.status
+
+
+async def test_other_users_of_the_machine_need_the_printed_link(browser: aiohttp.ClientSession) -> None:
+    links = OneTimeLinks()
+    printed: list[str] = []
+    app = build_app(SnapshotBackend(SCENE), LocalAccess(links=links))
+    async with serve_dashboard(app, "127.0.0.1:0") as url:
+        links.on_redeemed = lambda: printed.append(links.build_url(url))
+        link = links.build_url(url)
+        for path in ("", "/snapshot.json", "/changes", "/?token=", "/?token=guessed", "/?token=%E9"):
+            assert await visit(browser, url + path) == 403
+        async with browser.get(link) as answer:
+            assert (answer.status, answer.url.query_string) == (200, "")
+        assert await visit(browser, f"{url}/workloads") == 200
+        async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as other:
+            async with other.get(link) as answer:
+                assert answer.status == 403
+                assert "each link works once" in await answer.text()
+            assert await visit(other, printed[-1]) == 303
+            assert await visit(other, url) == 200
+    assert len(printed) == 2
+
+
+async def test_undo_refuses_entries_of_other_clusters_in_the_same_store(tmp_path: Path) -> None:
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        size = {"app": {"requests": {"cpu": "9"}}}
+        await store.history.append([entry(1, cluster="other", before=size, after=size)])
+        (foreign,) = await store.history.find()
+        views: Any = SimpleNamespace(cluster_name="mine", store=store)
+        backend = LiveBackend(lambda: views, name="test")
+        assert await backend.entry(foreign.id) is None
+        assert await backend.history(before=foreign.id) == ()
+        with pytest.raises(Exception, match="not a change that can be undone"):
+            await backend.undo(foreign.id, who="ann", why="")
