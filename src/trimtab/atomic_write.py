@@ -9,7 +9,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 
 from trimtab.errors import TrimtabError
 
@@ -25,6 +25,15 @@ def write_atomically(files: Mapping[Path, str | bytes]) -> None:
                 place.write_bytes(content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise TrimtabError(f"{path}: {error.strerror}") from error
+
+
+def check_file_name(name: str) -> str:
+    """Return a file name that is made of names of objects; raise unless it stays in its folder on every system."""
+    if name != PureWindowsPath(name).name or "/" in name or "\0" in name or name in {"", ".", ".."}:
+        raise TrimtabError(
+            f"file name {name!r}: the name of an object leads out of the folder, so no file is written; rename the object"
+        )
+    return name
 
 
 @contextmanager

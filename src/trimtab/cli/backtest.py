@@ -21,6 +21,7 @@ from rich.table import Table
 
 from trimtab.cli import print_message
 from trimtab.cli._common.scan_options import friendly_errors, parse_days, parse_key_values, parse_seconds
+from trimtab.csv_cells import escape_cells
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.client import Client
@@ -366,9 +367,9 @@ def _render_records(results: Mapping[str, Sequence[BacktestOutcome]], output: st
     ]
     if output == "csv":
         text = io.StringIO()
-        writer = csv.DictWriter(text, records[0].keys(), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(records)
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(records[0])
+        writer.writerows(escape_cells(record.values()) for record in records)
         return text.getvalue()
     return json.dumps([_nan_to_null(record) for record in records], indent=2) + "\n"
 

@@ -19,6 +19,7 @@ from rich.text import Text
 from trimtab.api.fields import format_time
 from trimtab.cli._common.scan_options import parse_seconds, render_text, write_output
 from trimtab.cli._common.workload_selection import matches_any, parse_workload
+from trimtab.csv_cells import escape_cells
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.operator.config.reloader import ConfigReloader
@@ -161,5 +162,7 @@ def _render_csv(entries: Sequence[HistoryRecord]) -> str:
         entry = build_history_entry(each)
         of = each.cluster, each.namespace, each.kind, each.name, each.container
         said = entry.before, entry.after, each.who, entry.why
-        rows.writerow([format_time(each.timestamp), each.what, *of, *map(_escape_control, said)])
+        rows.writerow(
+            escape_cells([format_time(each.timestamp), each.what, *of, *map(_escape_control, said)])
+        )
     return text.getvalue()

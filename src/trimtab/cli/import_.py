@@ -12,7 +12,7 @@ import msgspec
 import yaml
 from cyclopts import Parameter
 
-from trimtab.atomic_write import write_atomically
+from trimtab.atomic_write import check_file_name, write_atomically
 from trimtab.cli import ignore_closed_pipe
 from trimtab.cli._common.scan_options import friendly_errors
 from trimtab.errors import TrimtabError
@@ -151,7 +151,7 @@ async def _store_checkpoints(
 
 def _file_name(vpa: VerticalPodAutoscaler) -> str:
     """Return the file name of a policy; the dot, which no namespace has, keeps names unique."""
-    return f"{vpa.namespace}.{vpa.name}.yaml"
+    return check_file_name(f"{vpa.namespace}.{vpa.name}.yaml")
 
 
 def _render_policy(found: ImportedPolicy) -> str:

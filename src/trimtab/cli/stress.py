@@ -22,6 +22,7 @@ from trimtab.api.format import format_short
 from trimtab.api.quantity import ResourceName
 from trimtab.cli import ignore_closed_pipe
 from trimtab.cli._common.scan_options import friendly_errors, parse_key_values, parse_seconds, show_progress
+from trimtab.csv_cells import escape_cells
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.client import Client
@@ -208,7 +209,7 @@ def _print(run_log: RunLog, output: str) -> None:
     elif output == "csv":
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerows([PeriodRecord._fields, *run_log.entries])
+        writer.writerows([PeriodRecord._fields, *map(escape_cells, run_log.entries)])
         print(text.getvalue(), end="")
     else:
         _print_table(run_log)

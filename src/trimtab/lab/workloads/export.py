@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from trimtab.atomic_write import replace_atomically
+from trimtab.csv_cells import escape_cells
 from trimtab.errors import TrimtabError
 from trimtab.extras import require_extra
 from trimtab.lab.workloads.workload import GeneratedWorkload
@@ -35,7 +36,7 @@ def _write_csv(workload: GeneratedWorkload, path: Path) -> None:
         writer.writerow(HEADER)
         for name, cpu, memory in zip(workload.names, workload.cpu, workload.memory, strict=True):
             columns = zip(seconds.tolist(), cpu.tolist(), memory.tolist(), strict=True)
-            writer.writerows((name, *row) for row in columns)
+            writer.writerows(escape_cells((name, *row)) for row in columns)
 
 
 def _write_parquet(workload: GeneratedWorkload, path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from yaml.nodes import MappingNode
 
+from trimtab.atomic_write import check_file_name
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.scan.patches.change import ResourceChange
@@ -43,7 +44,7 @@ class _PatchedObject(NamedTuple):
 
 def build_file_name(workload: Workload) -> str:
     """Name the file of a workload's patch; a namespace and a kind have no dots, so no two workloads share it."""
-    return f"{workload.namespace}.{workload.kind.lower()}.{workload.name}.yaml"
+    return check_file_name(f"{workload.namespace}.{workload.kind.lower()}.{workload.name}.yaml")
 
 
 def update_folder(

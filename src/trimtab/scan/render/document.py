@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from trimtab.actuation.resources import to_manifest
+from trimtab.csv_cells import escape_cells
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.scan.model import ContainerFinding, ResourceTotals, ScanResult, WorkloadFinding
 
@@ -77,7 +78,7 @@ def render_csv(scans: Iterable[ScanResult]) -> str:
     writer.writerow(CSV_HEADER)
     for scan in scans:
         for found in scan.workloads:
-            writer.writerows(_csv_row(scan, found, each) for each in found.containers)
+            writer.writerows(escape_cells(_csv_row(scan, found, each)) for each in found.containers)
     return text.getvalue()
 
 
