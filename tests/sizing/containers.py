@@ -156,8 +156,6 @@ def _evidence() -> Evidence:
         coverage=_chance.choice([1.0, 1.0, 0.2]),
         cpu_peak=_perhaps(_amount("cpu")),
         memory_peak=_chance.choice([_amount("memory"), _amount("memory"), None, 0]),
-        startup_cpu_peak=_perhaps(_amount("cpu")),
-        startup_memory_peak=_perhaps(_amount("memory")),
         throttled_share=_chance.choice([None, 0.0, 0.3]),
         kills=tuple(
             killed(NOW - _chance.uniform(0, 12 * DAY), _amount("memory"))
@@ -166,7 +164,6 @@ def _evidence() -> Evidence:
         recent_memory=_chance.choice([0, 0, _amount("memory")]),
         earlier_memory=_chance.choice([0, 0, _amount("memory")]),
         heap=_chance.choice([None, None, Heap(_amount("memory"), "-Xmx in args")]),
-        has_sawtooth_memory=_chance.random() < 0.2,
     )
 
 
@@ -205,9 +202,7 @@ def _range(resource: ResourceName) -> AllowedRange:
 def _surroundings() -> Constraints:
     return Constraints(
         replicas=_chance.randint(1, 20),
-        container_count=_chance.randint(1, 4),
         other_containers=_resources(),
-        running_containers=_resources(),
         ranges=_chance.choice(
             [
                 AllowedRanges(),

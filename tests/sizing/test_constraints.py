@@ -87,15 +87,14 @@ def test_largest_node_capacities_keeps_cpu_and_memory_of_the_same_node() -> None
     )
 
 
-def test_utilisation_targets_include_the_highest_observed_share() -> None:
+def test_utilisation_targets_have_the_share_that_the_autoscaler_saw() -> None:
     hpa = HorizontalPodAutoscaler(
         "shop", "web", "", 1, AutoscalerTarget("Deployment", "apps", "web"), 1, 9,
         (UtilizationTarget("cpu", 80, "", 40), UtilizationTarget("memory", 70, "app", None)),
     )  # fmt: skip
-    cpu, memory = utilisation_targets(hpa, {"cpu": 0.6})
-    assert (cpu.target, cpu.highest_seen, cpu.container) == (0.8, 0.6, None)
+    cpu, memory = utilisation_targets(hpa)
+    assert (cpu.target, cpu.highest_seen, cpu.container) == (0.8, 0.4, None)
     assert (memory.target, memory.highest_seen, memory.container) == (0.7, None, "app")
-    assert utilisation_targets(hpa)[0].highest_seen == 0.4
 
 
 def test_sum_other_containers_counts_concurrent_containers_only() -> None:

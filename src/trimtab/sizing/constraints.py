@@ -6,7 +6,7 @@ Every constraint is optional: an unknown one does not bound. Amounts are millico
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from math import inf
 
 import msgspec
@@ -67,14 +67,8 @@ class Constraints(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     qos_class: str = ""
     """The QoS class of the pod (`trimtab.sizing.qos` computes it)."""
-    container_count: int = 1
-    """The number of containers that share the pod."""
     other_containers: Resources = Resources(*_NOTHING)
     """The sum of the resources of the containers that run beside this one."""
-    running_containers: Resources = Resources(*_NOTHING)
-    """The sum of the resources of all containers that run after startup: an init container that requests less
-    costs nothing.
-    """
     replicas: int = 1
     ranges: AllowedRanges = AllowedRanges()
     """The ranges that the namespace's LimitRanges allow."""
@@ -156,31 +150,19 @@ def largest_node_capacities(nodes: Iterable[Node], daemons: NodeResources) -> tu
 
 
 def utilisation_targets(
-    hpa: HorizontalPodAutoscaler, highest: Mapping[ResourceName, float] | None = None
+    hpa: HorizontalPodAutoscaler,
 ) -> tuple[UtilisationTarget, ...]:
-    """Return the utilisation targets of an autoscaler; `highest` is the highest share in the usage
-    history, if known.
-
-    Without history, the autoscaler's own last value counts.
-    """
-    seen = highest or {}
+    """Return the utilisation targets of an autoscaler, with the last value that it saw."""
     return tuple(
         UtilisationTarget(
             name=hpa.name,
             resource=one.resource,
             target=one.target / 100,
-            highest_seen=max(
-                (share for share in (seen.get(one.resource), _to_share(one.current)) if share is not None),
-                default=None,
-            ),
+            highest_seen=None if one.current is None else one.current / 100,
             container=one.container or None,
         )
         for one in hpa.utilization_targets
     )
-
-
-def _to_share(percent: int | None) -> float | None:
-    return None if percent is None else percent / 100
 
 
 def sum_other_containers(containers: Iterable[Container], name: str) -> Resources:

@@ -55,9 +55,6 @@ class Evidence(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The highest CPU of the last week, in millicores."""
     memory_peak: int | None = None
     """The highest working set of the last week, in bytes."""
-    startup_cpu_peak: int | None = None
-    """The highest CPU while a container starts, in millicores; None if startup is not recorded separately."""
-    startup_memory_peak: int | None = None
     throttled_share: float | None = None
     """The share of scheduling periods in which the CPU limit throttled the container."""
     kills: tuple[OomKills, ...] = ()
@@ -73,8 +70,6 @@ class Evidence(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     gives it.
     """
     heap: Heap | None = None
-    has_sawtooth_memory: bool = False
-    """True if memory rises and drops as under a garbage collector."""
 
     @property
     def observed_seconds(self) -> float:

@@ -1,7 +1,6 @@
 """The rules of a policy for every recommendation, in millicores, bytes and seconds, parsed once per policy.
 
-User settings come from the OptimizationPolicy. `SafetyDefaults` holds what is the same for all policies and
-set by the operator's configuration; each default names the harm that it prevents.
+User settings come from the OptimizationPolicy. `SafetyDefaults` holds what is the same for all policies.
 """
 
 from __future__ import annotations
@@ -28,51 +27,21 @@ from trimtab.kube.kinds.pods import Container
 
 _UNLIMITED_INCREASE = 1e6
 """A factor of the request that no change reaches."""
-MEMORY_HEADROOM = 0.1
-"""The share of headroom that always stays above the needed memory."""
 
 
 class SafetyDefaults(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """The safety margins that hold whatever the policy says."""
+    """The safety margins that do not come from the policy: the operator's configuration and `scan` set them."""
 
     min_samples: int = 10
     """The least samples that a recommendation needs."""
-    max_sample_age: float = 900.0
-    """Seconds after which the last sample of a running container is too old: the source is down or wrong."""
-    min_coverage: float = 0.5
-    """The share of expected samples below which a container is not made smaller."""
-    memory_headroom: float = MEMORY_HEADROOM
-    """The share of headroom above the highest recent memory when memory is made smaller."""
-    cpu_headroom: float = 0.2
-    """The share of headroom above the highest recent CPU when a CPU limit is made smaller: peaks are averages
-    of minutes.
-    """
-    heap_overhead: float = 0.25
-    """The memory that a process needs beside its heap, as a share of the heap: code, threads, buffers."""
-    max_throttled_share: float = 0.05
-    """The share of throttled periods above which CPU is not made smaller: usage under a limit does not show
-    the need.
-    """
     min_cpu_change: int = 5
     """The least change of CPU that is worth making, in millicores."""
     min_memory_change: int = 8 * MIB
     """The least change of memory that is worth making, in bytes."""
-    restart_factor: float = 2.0
-    """The factor by which a change must be larger to be worth a restart of pods."""
-    min_pod_cpu: int = 0
-    """The least CPU of a pod in millicores, divided among its containers; 25 in VPA."""
-    min_pod_memory: int = 0
-    """The least memory of a pod in bytes, divided among its containers; 250 MiB in VPA."""
-    oom_factor: float = 1.2
-    """The factor by which memory grows after an OOM kill."""
-    oom_min_increase: int = 100 * MIB
-    """The least bytes by which memory grows after an OOM kill."""
     oom_history: float = 8 * 86400.0
     """Seconds for which an OOM kill counts as proof that the memory of that time was too little (the
     operator's `learning.history`).
     """
-    max_oom_raises: int = 3
-    """The number of raises after OOM kills after which another kill counts as a leak."""
 
 
 class ResourceRules(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -117,7 +117,7 @@ def _recommend_each(
 ) -> tuple[Recommendation, ...]:
     pod = list(containers)
     qos = constraints.qos_class or qos_class(one.resources for one in pod)
-    quota, staying = constraints.quota, sum(one.role != "init" for one in pod)
+    quota = constraints.quota
     found = []
     for place, container in enumerate(pod):
         recommendation = recommend_container(
@@ -128,9 +128,7 @@ def _recommend_each(
             constraints=msgspec.structs.replace(
                 constraints,
                 qos_class=qos,
-                container_count=max(staying, 1),
                 other_containers=sum_other_containers(pod, container.name),
-                running_containers=sum_other_containers(pod, ""),
                 quota=quota,
             ),
             now=now,
@@ -176,7 +174,6 @@ def _build_guard_context(
     return GuardContext(
         resource=resource,
         container=container.name,
-        role=container.role,
         request=counted.select(resource).request or None,
         limit=counted.select(resource).limit,
         proposed=proposal.cpu if is_cpu else proposal.memory,
@@ -189,7 +186,6 @@ def _build_guard_context(
         others_request=others.select(resource).request or 0,
         others_limit=others.select(resource).limit or 0,
         other_resource_request=(others.select(other).request or 0) + (counted.select(other).request or 0),
-        running_request=constraints.running_containers.select(resource).request or 0,
         restarts_container=rules.restarts_pods or restarts,
         now=now,
     )

@@ -1,6 +1,6 @@
 """Answer one question: what is the least that a container may safely have of a resource, and why?
 
-The answer rests on evidence alone (peaks, OOM kills, heaps, startup, coverage) and on the policy's lower
+The answer rests on evidence alone (peaks, OOM kills, heaps, coverage) and on the policy's lower
 bound. It is pure, and it is the only place that answers: every part that lowers a container, or restores an
 earlier size, asks here:
 
@@ -24,14 +24,27 @@ import msgspec
 from trimtab.api.format import format_step
 from trimtab.api.optimizationpolicy import LimitMode
 from trimtab.api.quantity import MIB, ResourceName
-from trimtab.kube.kinds.pods import Container, Role
+from trimtab.kube.kinds.pods import Container
 from trimtab.sizing.evidence import Evidence
-from trimtab.sizing.policy_rules import MEMORY_HEADROOM, PolicyRules, ResourceRules
+from trimtab.sizing.policy_rules import PolicyRules, ResourceRules
 
 NO_DECREASE = sys.maxsize
 """An amount that nothing reaches: too little is known to make the container smaller at all."""
 
-MIN_HEAP_OVERHEAD = 64 * MIB
+MIN_COVERAGE = 0.5
+"""The share of expected samples below which a container is not made smaller."""
+MAX_THROTTLED_SHARE = 0.05
+"""The share of throttled periods above which CPU is not made smaller."""
+MEMORY_HEADROOM = 0.1
+"""The share of headroom above the highest recent memory when memory is made smaller."""
+CPU_HEADROOM = 0.2
+"""The share of headroom above the highest recent CPU when a CPU limit is made smaller: peaks are averages of
+minutes.
+"""
+HEAP_OVERHEAD, MIN_HEAP_OVERHEAD = 0.25, 64 * MIB
+"""The memory that a process needs beside its heap, as a share of the heap: code, threads, buffers."""
+OOM_FACTOR, OOM_MIN_INCREASE = 1.2, 100 * MIB
+"""The factor by which memory grows after an OOM kill, and the least bytes."""
 OOM_KILLS_SOURCE = "OOM kills"
 
 
@@ -39,7 +52,6 @@ class SizedResource(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One resource of one container, with its evidence and the rules of its policy."""
 
     resource: ResourceName
-    role: Role
     request: int | None
     """The effective request: the limit if only a limit is set, None if neither is."""
     limit: int | None
@@ -72,7 +84,6 @@ def sized_resource(
     counted = container.resources.select(resource).with_implied_request()
     return SizedResource(
         resource=resource,
-        role=container.role,
         request=counted.request or None,
         limit=counted.limit,
         rule=own.cpu if resource == "cpu" else own.memory,
@@ -129,28 +140,28 @@ def check_history(sized: SizedResource) -> SafeMinimum | None:
 
 def check_coverage(sized: SizedResource) -> SafeMinimum | None:
     """Forbid a decrease while many samples are missing: peaks may lie in the gaps."""
-    share, wanted = sized.evidence.coverage, sized.rules.safety.min_coverage
-    if share >= wanted:
+    share = sized.evidence.coverage
+    if share >= MIN_COVERAGE:
         return None
-    why = f"{share:.0%} of the samples are there, {wanted:.0%} are needed"
+    why = f"{share:.0%} of the samples are there, {MIN_COVERAGE:.0%} are needed"
     return SafeMinimum("coverage", NO_DECREASE, why, "usage")
 
 
 def check_throttling(sized: SizedResource) -> SafeMinimum | None:
     """Forbid a decrease of CPU while it is throttled: usage under a limit does not show the need."""
     share = sized.evidence.throttled_share
-    if share is None or share <= sized.rules.safety.max_throttled_share:
+    if share is None or share <= MAX_THROTTLED_SHARE:
         return None
     return SafeMinimum("throttling", NO_DECREASE, f"throttled in {share:.0%} of periods", "usage")
 
 
 def check_memory_peak(sized: SizedResource) -> SafeMinimum | None:
     """Keep memory above its peak of the last week and some headroom: a job may need it once a day, or once a week."""
-    highest, share = sized.evidence.memory_peak, sized.rules.safety.memory_headroom
+    highest = sized.evidence.memory_peak
     if highest is None:
         return SafeMinimum("peak", NO_DECREASE, "its peak of the last week is not known", "usage")
-    why = f"peak of {format_step('memory', highest)} in the last week, and {share:.0%}"
-    return SafeMinimum("peak", add_headroom(highest, share), why, "usage")
+    why = f"peak of {format_step('memory', highest)} in the last week, and {MEMORY_HEADROOM:.0%}"
+    return SafeMinimum("peak", add_headroom(highest), why, "usage")
 
 
 def check_cpu_peak(sized: SizedResource) -> SafeMinimum | None:
@@ -158,7 +169,7 @@ def check_cpu_peak(sized: SizedResource) -> SafeMinimum | None:
     seen = [each for each in (sized.evidence.cpu_peak, sized.evidence.cpu_peak_week) if each is not None]
     if not seen or sized.rule.limit_below_peak:
         return None
-    highest, share = max(seen), sized.rules.safety.cpu_headroom
+    highest, share = max(seen), CPU_HEADROOM
     why = f"recent peak of {format_step('cpu', highest)} and {share:.0%}"
     return SafeMinimum("peak", add_headroom(highest, share), why, "usage", binds_request=False)
 
@@ -197,8 +208,8 @@ def oom_minimum(sized: SizedResource) -> int:
     """Return the memory with which the container would not have been killed, as far as is known; 0 if it was
     not.
     """
-    size, caution = killed_size(sized), sized.rules.safety
-    return max(ceil(size * caution.oom_factor), size + caution.oom_min_increase) if size else 0
+    size = killed_size(sized)
+    return max(ceil(size * OOM_FACTOR), size + OOM_MIN_INCREASE) if size else 0
 
 
 def is_oom_prone(sized: SizedResource) -> bool:
@@ -212,31 +223,16 @@ def is_oom_prone(sized: SizedResource) -> bool:
     return (sized.limit or sized.request or 0) < need
 
 
-def check_startup(sized: SizedResource) -> SafeMinimum | None:
-    """Keep what a container needs to start; CPU only for init containers, because others may start slowly."""
-    evidence = sized.evidence
-    if sized.resource == "memory":
-        highest, share = evidence.startup_memory_peak, sized.rules.safety.memory_headroom
-    else:
-        highest, share = evidence.startup_cpu_peak if sized.role == "init" else None, 0.0
-    if highest is None:
-        return None
-    why = f"peak while starting of {format_step(sized.resource, highest)} and {share:.0%}"
-    return SafeMinimum("startup", add_headroom(highest, share), why, "usage")
-
-
 def check_heap(sized: SizedResource) -> SafeMinimum | None:
     """Keep space for a whole heap and the memory beside it: a collected heap fills up to its own bound."""
-    evidence, share = sized.evidence, sized.rules.safety.heap_overhead
-    if evidence.heap is not None:
-        most = evidence.heap.max_bytes
-        overhead = max(ceil(most * share), MIN_HEAP_OVERHEAD)
-        why = f"heap of up to {format_step('memory', most)} and {format_step('memory', overhead)} besides"
-        return SafeMinimum("heap", most + overhead, why, evidence.heap.source)
-    if evidence.has_sawtooth_memory and evidence.memory_peak is not None:
-        why = f"a garbage-collected heap of unknown bound: its peak and {share:.0%}"
-        return SafeMinimum("heap", add_headroom(evidence.memory_peak, share), why, "usage")
-    return None
+    heap = sized.evidence.heap
+    if heap is None:
+        return None
+    overhead = max(ceil(heap.max_bytes * HEAP_OVERHEAD), MIN_HEAP_OVERHEAD)
+    why = (
+        f"heap of up to {format_step('memory', heap.max_bytes)} and {format_step('memory', overhead)} besides"
+    )
+    return SafeMinimum("heap", heap.max_bytes + overhead, why, heap.source)
 
 
 def check_policy_bound(sized: SizedResource) -> SafeMinimum | None:
@@ -255,7 +251,6 @@ CPU_CHECKS: tuple[MinimumCheck, ...] = (
     check_coverage,
     check_throttling,
     check_cpu_peak,
-    check_startup,
     check_policy_bound,
 )
 MEMORY_CHECKS: tuple[MinimumCheck, ...] = (
@@ -264,7 +259,6 @@ MEMORY_CHECKS: tuple[MinimumCheck, ...] = (
     check_oom_recovery,
     check_oom_kills,
     check_memory_peak,
-    check_startup,
     check_heap,
     check_policy_bound,
 )

@@ -40,7 +40,7 @@ from trimtab.sizing.constraints import (
     sum_other_containers,
 )
 from trimtab.sizing.evidence import Evidence, Heap, OomKills
-from trimtab.sizing.guards import caps, change_size, floors, limits
+from trimtab.sizing.guards import change_size, floors, limits
 from trimtab.sizing.guards.change_size import round_up
 from trimtab.sizing.guards.context import GuardStep, NoChange
 from trimtab.sizing.guards.data_quality import check_data_quality
@@ -318,13 +318,6 @@ def test_limit_ignores_small_changes_of_the_peak_and_rises_with_it() -> None:
     assert limits_seen == [350.0] * 10 + [407.0] * 2 + [300.0]
 
 
-def test_startup_floor_covers_memory_and_cpu_of_init_containers() -> None:
-    start = with_(WELL_KNOWN, startup_memory_peak=600 * MIB, startup_cpu_peak=800)
-    assert sized(memory=100 * MIB, evidence=start).resources.memory_request == 660 * MIB
-    assert sized(cpu=100, evidence=start).resources.cpu_request == 100
-    assert sized(cpu=100, evidence=start, role="init").resources.cpu_request == 800
-
-
 def test_heap_floor_is_the_maximum_heap_with_overhead() -> None:
     java = with_(WELL_KNOWN, heap=Heap(600 * MIB, "-Xmx in args"))
     found = sized(memory=100 * MIB, evidence=java)
@@ -333,21 +326,6 @@ def test_heap_floor_is_the_maximum_heap_with_overhead() -> None:
     small = safe_minimum.check_heap(cases(evidence=with_(WELL_KNOWN, heap=Heap(64 * MIB, "GOMEMLIMIT")))[1])
     assert small is not None
     assert small.amount == 128 * MIB
-
-
-def test_heap_floor_of_a_sawtooth_is_a_quarter_above_its_peak() -> None:
-    found = sized(
-        memory=100 * MIB, evidence=with_(WELL_KNOWN, has_sawtooth_memory=True, memory_peak=400 * MIB)
-    )
-    assert found.resources.memory_request == 500 * MIB
-
-
-def test_init_container_floor_stops_where_nothing_is_saved() -> None:
-    around = Constraints(qos_class="Burstable", running_containers=Resources(600, 0, 0, 0))
-    assert sized(cpu=100, role="init", around=around).resources.cpu_request == 600
-    below = Constraints(qos_class="Burstable", running_containers=Resources(1500, 0, 0, 0))
-    assert sized(cpu=100, role="init", around=below).resources.cpu_request == 1000
-    assert sized(cpu=100, role="sidecar", around=around).resources.cpu_request == 100
 
 
 def autoscaled(highest: float | None, container: str | None = None) -> Constraints:
@@ -701,12 +679,6 @@ def test_oom_kill_at_the_largest_earlier_size_raises_memory_above_it() -> None:
 # Caps
 
 
-def test_pod_minimum_is_divided_among_containers() -> None:
-    asked = with_(FREE, safety=with_(FREE.safety, min_pod_cpu=25))
-    case, _ = cases(asked=asked, around=Constraints(container_count=2))
-    assert caps.apply_pod_minimum(1, case) == GuardStep(13, "a pod has at least 25m", "operator")
-
-
 def test_node_capacity_caps_the_pod_with_its_other_containers() -> None:
     around = Constraints(
         qos_class="Burstable",
@@ -938,7 +910,7 @@ def test_documentation_lists_every_guard() -> None:
         *re.findall(r'(?:SafeMinimum|_build_request_floor)\(\s*"([\w ]+)"', sources),
         floors.UTILISATION,
     }
-    assert len(floor_names) == 12
+    assert len(floor_names) == 10
     assert [name for name in sorted(floor_names) if f"| {name} |" not in page] == []
     tables: list[tuple[tuple[str, object], ...]] = [
         DEADBAND_GUARDS,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import msgspec
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from trimtab.kube.cache.projection import ProjectionCache
 from trimtab.kube.kinds.heap_flags import parse_heap_flags
 from trimtab.sizing.evidence import Heap
-from trimtab.sizing.guards.heap import detect_heap, is_sawtooth
+from trimtab.sizing.guards.heap import detect_heap
 
 MIB = 2**20
 GIB = 2**30
@@ -162,18 +161,3 @@ def test_whatever_is_written_there_is_read_without_harm(args: list[str], env: di
 )
 def test_a_number_that_no_memory_has_is_no_bound(args: list[str], env: dict[str, str]) -> None:
     assert detect_heap(args, env, memory_limit=GIB) is None
-
-
-@given(climb=st.integers(5, 20), teeth=st.integers(3, 8), drop=st.floats(0.2, 0.9))
-def test_a_collectors_sawtooth_is_seen(climb: int, teeth: int, drop: float) -> None:
-    tooth = [1.0 - drop + drop * step / climb for step in range(climb + 1)]
-    assert is_sawtooth((tooth * teeth) + tooth[:1])
-
-
-def test_noise_growth_and_short_looks_are_no_sawtooth() -> None:
-    noise = random.Random(1)
-    assert not is_sawtooth([100 + noise.random() for _ in range(500)])
-    assert not is_sawtooth([100 * noise.random() for _ in range(500)])
-    assert not is_sawtooth([float(step) for step in range(500)])
-    assert not is_sawtooth([500.0 - step for step in range(500)])
-    assert not is_sawtooth([1.0, 2.0, 3.0, 1.0])

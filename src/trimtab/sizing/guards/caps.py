@@ -8,22 +8,12 @@ from __future__ import annotations
 
 from trimtab.api.format import format_step
 from trimtab.api.optimizationpolicy import LimitMode
-from trimtab.sizing.guards.change_size import round_down, round_up
+from trimtab.sizing.guards.change_size import round_down
 from trimtab.sizing.guards.context import LET_LIMITS_FOLLOW_REMEDY, GuardContext, GuardStep, NoChange
 from trimtab.sizing.safe_minimum import NO_DECREASE, safe_minimums
 
 LIMIT_SETTING_MODES = frozenset({LimitMode.MULTIPLIER, LimitMode.HEADROOM})
 """The modes in which the policy gives every container a limit."""
-
-
-def apply_pod_minimum(amount: int, case: GuardContext) -> GuardStep | None:
-    """Keep the least amount of a pod, divided among its containers."""
-    caution = case.rules.safety
-    least = caution.min_pod_cpu if case.resource == "cpu" else caution.min_pod_memory
-    share = round_up(case.resource, -(-least // case.constraints.container_count))
-    if amount < share:
-        return GuardStep(share, f"a pod has at least {format_step(case.resource, least)}", "operator")
-    return None
 
 
 def apply_bounds(amount: int, case: GuardContext) -> GuardStep | None:

@@ -8,6 +8,9 @@ from trimtab.api.format import format_step
 from trimtab.api.quantity import MIB, ResourceName
 from trimtab.sizing.guards.context import GuardContext, GuardStep
 
+RESTART_FACTOR = 2.0
+"""The factor by which a change must be larger to be worth a restart of pods."""
+
 
 def apply_deadband(amount: int, case: GuardContext) -> GuardStep | None:
     """Keep a request that lies in the strategy's plausible range."""
@@ -59,7 +62,7 @@ def apply_minimum_change(amount: int, case: GuardContext) -> GuardStep | None:
 
 def is_below_minimum_change(before: int, after: int, case: GuardContext) -> bool:
     """Return whether a change is not worth making; one that restarts pods must be larger."""
-    factor = case.rules.safety.restart_factor if case.restarts_container else 1.0
+    factor = RESTART_FACTOR if case.restarts_container else 1.0
     return abs(after - before) < factor * max(case.rule.min_change, before * case.rules.minimum_change)
 
 

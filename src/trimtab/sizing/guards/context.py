@@ -36,8 +36,6 @@ class GuardContext(SizedResource, frozen=True, gc=False, kw_only=True):
     """The sum of the limits of this resource of the containers beside it."""
     other_resource_request: int
     """The sum of the requests of the other resource by this container and those beside it."""
-    running_request: int
-    """The sum of the requests of all containers that run after startup."""
     restarts_container: bool = False
     """True if a change of this resource restarts the container."""
 

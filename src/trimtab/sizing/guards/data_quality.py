@@ -15,6 +15,8 @@ from trimtab.sizing.guards.context import GuardContext, NoChange
 from trimtab.sizing.qos import BEST_EFFORT
 from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY
 
+MAX_SAMPLE_AGE = 900.0
+"""Seconds after which the last sample of a running container is too old: the source is down or wrong."""
 _USAGE = "usage"
 
 
@@ -40,10 +42,11 @@ def exclusion_reason(case: GuardContext) -> NoChange | None:
 
 
 def _check_evidence(case: GuardContext) -> NoChange | None:
-    evidence, caution = case.evidence, case.rules.safety
-    if evidence.samples < caution.min_samples:
-        return NoChange(f"{pluralize(evidence.samples, 'sample')}, {caution.min_samples} are needed", _USAGE)
-    if evidence.is_long_running and case.now - evidence.last_sample_at > caution.max_sample_age:
+    evidence, least = case.evidence, case.rules.safety.min_samples
+    if evidence.samples < least:
+        return NoChange(f"{pluralize(evidence.samples, 'sample')}, {least} are needed", _USAGE)
+    # A Job's container is between two runs most of the time: its last sample may be old.
+    if evidence.is_long_running and case.now - evidence.last_sample_at > MAX_SAMPLE_AGE:
         return NoChange(
             f"the last sample is {_format_minutes(case.now - evidence.last_sample_at)} old", _USAGE
         )

@@ -1,8 +1,7 @@
 """Floors: amounts that a decrease must not go below, however low the usual usage is.
 
 A floor never increases anything: it only stops a decrease. `safe_minimum` is the only place that knows the
-container's own need; here its surroundings are added: earlier proposals, an autoscaler's target, the other
-containers of its pod.
+container's own need; here its surroundings are added: earlier proposals and an autoscaler's target.
 """
 
 from __future__ import annotations
@@ -72,15 +71,6 @@ def _check_autoscaler(scaler: UtilisationTarget, case: GuardContext) -> SafeMini
     )
 
 
-def check_init_container(case: GuardContext) -> SafeMinimum | None:
-    """Make an init container smaller only as far as that saves anything."""
-    if case.role != "init":
-        return None
-    return _build_request_floor(
-        "init container", case.running_request, "the containers that stay request as much anyway", "pod"
-    )
-
-
 def _build_request_floor(name: str, amount: int, why: str, source: str) -> SafeMinimum:
     """Return a floor of the request alone: none of these is about the container's own need."""
     return SafeMinimum(name, amount, why, source, binds_limit=False)
@@ -89,5 +79,4 @@ def _build_request_floor(name: str, amount: int, why: str, source: str) -> SafeM
 CONSTRAINT_FLOORS: tuple[Callable[[GuardContext], SafeMinimum | None], ...] = (
     check_stabilization,
     check_utilisation,
-    check_init_container,
 )

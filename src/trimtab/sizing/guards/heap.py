@@ -1,18 +1,16 @@
-"""Heaps that a process bounds by itself: found in its arguments and environment, or seen in its memory.
+"""Heaps that a process bounds by itself: found in its arguments and environment.
 
 The Java, Node, Go and .NET runtimes each have settings for the largest heap. A bound that is a share of the
 container's memory is fixed when the process starts: a resize in place does not move it.
 
 Every variable is read, whatever its name, because each product's start script has its own (`KAFKA_HEAP_OPTS`,
-`ES_JAVA_OPTS`). Runtimes that follow the container's limit without a setting are not detected here; their
-memory shows what they do.
+`ES_JAVA_OPTS`). Runtimes that follow the container's limit without a setting are not detected.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from trimtab.api.quantity import MIB
@@ -202,20 +200,3 @@ def _last_number(pattern: re.Pattern[str], text: str) -> float | None:
 def _last_amount(pattern: re.Pattern[str], text: str) -> int | None:
     found = pattern.findall(text)
     return int(found[-1][0]) << _POWER[found[-1][1].lower()] if found else None
-
-
-def is_sawtooth(memory: Sequence[float]) -> bool:
-    """Return whether memory climbs step by step and drops at once, again and again, as under a garbage
-    collector.
-
-    There must be at least three drops of a tenth of the peak, and at least twice as many rising steps as
-    falling ones.
-    """
-    if len(memory) < 12:
-        return False
-    large = 0.1 * max(memory)
-    steps = [after - before for before, after in pairwise(memory)]
-    falls = sum(step <= -large for step in steps)
-    climbing = sum(step > 0 for step in steps)
-    falling = sum(step < 0 for step in steps)
-    return falls >= 3 and climbing >= 2 * falling

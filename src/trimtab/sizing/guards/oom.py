@@ -23,6 +23,9 @@ from trimtab.sizing.safe_minimum import (
     oom_minimum,
 )
 
+MAX_OOM_RAISES = 3
+"""The number of raises after OOM kills after which another kill counts as a leak."""
+
 
 def raise_after_kills(amount: int, case: GuardContext) -> GuardStep | NoChange | None:
     """Raise memory above what killed the container, unless that was tried without success."""
@@ -87,9 +90,7 @@ def is_leaking(sized: SizedResource) -> bool:
     """Return whether a container was raised after kills again and again, beyond what it ever had, and killed
     with it.
     """
-    return count_raises(sized.evidence.kills) >= sized.rules.safety.max_oom_raises and not restored_memory(
-        sized
-    )
+    return count_raises(sized.evidence.kills) >= MAX_OOM_RAISES and not restored_memory(sized)
 
 
 def restored_memory(sized: SizedResource) -> int:

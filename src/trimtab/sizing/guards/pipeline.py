@@ -6,7 +6,7 @@
 4. **minimum change** and **largest step**: whether at all, and how far
 5. **OOM kills**: a raise that waits for none of this
 6. **rounding**
-7. **caps**: the pod's minimum, bounds, LimitRange, a kept limit, node capacity, quota
+7. **caps**: bounds, LimitRange, a kept limit, node capacity, quota
 8. **limits**: as the policy says, within what is needed and admitted
 
 Guards that ask for more come before those that forbid. A guard that changed something adds a line under its
@@ -39,7 +39,6 @@ CHANGE_GUARDS: tuple[tuple[str, Guard], ...] = (
 )
 CAP_GUARDS: tuple[tuple[str, Guard], ...] = (
     ("rounding", change_size.apply_rounding),
-    ("pod minimum", caps.apply_pod_minimum),
     ("bounds", caps.apply_bounds),
     ("LimitRange", caps.apply_limit_range),
     ("kept limit", caps.apply_kept_limit),
