@@ -11,14 +11,15 @@ export MYPY_CACHE_DIR := $(or $(TEST_CACHE),$(HOME)/.cache/trimtab)/mypy
 
 # Four processes, each with a cluster of its own, for most tests wait; those of a file stay together, as do the node's.
 SIDE_BY_SIDE := --numprocesses 4 --dist loadscope --no-loadscope-reorder
-# Real processes on shared cores: what fails is tried once more, and the summary names it (a property's counterexample is kept and fails again).
+# Real processes on shared cores: an integration test that fails is tried once more, and the summary names it. The others depend
+# on nothing outside their process; tests/conftest.py gives them no second try.
 SECOND_TRY := --reruns 1 -raR
 # What is written in Go, the control planes above all, spends a third less CPU when it does not look for a second core.
 ONE_CORE_EACH := GOMAXPROCS=1
 # And less again when it seldom collects garbage: kubectl a fifth, an API server a tenth, for 200 MiB that this one takes more.
 FEW_COLLECTIONS := GOGC=800 GOMEMLIMIT=700MiB
 
-.PHONY: help setup lint format test all-tests compiled test-fast test-lowest test-deps soak soak-operator bench demo docs reference cluster cluster-down crds lock clean
+.PHONY: help setup lint format test all-tests compiled test-fast coverage test-lowest test-deps soak soak-operator bench demo docs reference cluster cluster-down crds lock clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1mmake %-13s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +65,12 @@ compiled: setup
 
 test-fast: setup ## Run the tests that need no process, cluster or root: 85 % of all, in two minutes
 	pytest tests --ignore tests/integration --numprocesses auto --dist worksteal
+
+coverage: setup ## Measure the branch coverage of the fast tests, and check each package's floor
+	rm -rf .coverage
+	coverage run -m pytest tests --ignore tests/integration --numprocesses auto --dist worksteal
+	coverage combine --quiet
+	python -m tools.coverage_floors
 
 # Its own environment, from pyproject.toml alone: a floor that is too low fails here, and not in somebody's notebook.
 LOWEST := .venv/lowest

@@ -37,6 +37,14 @@ def pytest_collection() -> Generator[None, T, T]:
     return found
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give no second try to a test that needs no other process: it fails for a reason in our code."""
+    if config.getoption("reruns", None):
+        for item in items:
+            if not item.nodeid.startswith("tests/integration/"):
+                item.add_marker(pytest.mark.flaky(reruns=0))
+
+
 @pytest.fixture(autouse=True)
 def _restored_logs() -> Iterator[None]:
     """Restore the logging configuration: a command that runs within a test sets it for the whole process."""

@@ -11,7 +11,7 @@ import pytest
 from harness import UnavailableError
 from harness.builders.records import workload
 from harness.peers.prometheus import Recorded
-from recommender.test_prometheus import DAY, EASY, HOUR
+from integration.recommender.test_late_prometheus import DAY, EASY, HOUR
 from trimtab.operator.metrics import Metrics
 from trimtab.recommender.cohort_store import TrackedContainer
 from trimtab.recommender.recommender import DEFAULT_SOURCE, Recommender
