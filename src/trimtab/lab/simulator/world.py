@@ -99,8 +99,8 @@ class SimulatedWorld:
         self.load: Floats = np.zeros(many)
         self.kills = 0
         """In the last step."""
-        self.admit_pod: Callable[[Pod], Sizes] = lambda _pod: {}
-        """Returns the sizes that admission gives to the containers of a new pod, as a webhook for pods does."""
+        self.admit_pod: Callable[[Pod], Sizes] | None = None
+        """Returns the sizes that admission gives to the containers of a new pod; None without a webhook for pods."""
         self._version = 0
         self._queue: dict[WorkloadKey, SimulatedWorkload] = {}
         self._capacity_changed = False
@@ -243,7 +243,7 @@ class SimulatedWorld:
             restarts=[0] * len(rows),
             rows=rows,
         )
-        if sizes := self.admit_pod(pod.to_record("")):
+        if self.admit_pod and (sizes := self.admit_pod(pod.to_record(""))):
             pod.containers = with_sizes(pod.containers, sizes)
             pod.applied = [each.resources for each in pod.containers]
         workload.created_count += 1
