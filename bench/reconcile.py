@@ -116,7 +116,7 @@ class Measured(OperatorApp):
 
             async def turn() -> None:
                 await session.controllers.ingest_cycle.run_once(time.time())
-                release_compiler_memory()
+                release_compiler_memory()  # as a leader does once its first cycle is over
 
             async def looks() -> None:
                 session.enqueue_all()

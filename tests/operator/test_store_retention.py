@@ -5,7 +5,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from trimtab.operator.store_retention import RetentionTask
+from trimtab.operator.leader import RetentionTask
 from trimtab.store import HistoryRecord, Store
 
 DAY = 86400.0

@@ -22,8 +22,8 @@ from trimtab.kube.runtime.workqueue import WorkQueue
 from trimtab.memory_trim import release_compiler_memory
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.intents.plugin_setup import check_plugins
-from trimtab.operator.store_retention import RetentionTask
 from trimtab.operator.wiring import Controllers, Operator
+from trimtab.store import Retention, Store, StoreError
 
 log = structlog.get_logger(__name__)
 
@@ -33,6 +33,9 @@ SHUTDOWN_TIMEOUT = 5.0
 """The seconds that the end of a session waits for the store to write pending history."""
 FEATURE_RETRY_INTERVAL = 5.0
 """The seconds after which feature detection is retried."""
+
+PRUNE_INTERVAL = 6 * 3600.0
+"""The seconds between two prunes of the store; if it is unavailable, the next one is soon enough."""
 
 RunSession = Callable[["LeaderSession"], Coroutine[Any, Any, Never]]
 
@@ -147,9 +150,10 @@ class LeaderSession:
         group.create_task(parts.qos_status_writer.run())
         group.create_task(self._run_intents())
         await parts.vpa_recommender.load_checkpoints(time.time())
-        release_compiler_memory()  # left over from imports
         await self.ingest(time.time())
-        release_compiler_memory()  # the first cycle has loaded the kernels of the strategies
+        # The first cycle has loaded the kernels of the strategies: from now on LLVM is hardly used, and its pages would
+        # only count towards the pod's memory. Releasing them in every cycle saved 12 MiB more and nothing else.
+        release_compiler_memory()
         # Only now: before the first cycle, a status would report no workloads and no usage.
         group.create_task(parts.status_writer.queue.run())
         group.create_task(self.workload_queue.run())
@@ -195,3 +199,24 @@ async def lead(
             await elector.lead(lambda: run_session(lambda: elector.is_leader))  # noqa: B023 - awaited here
         except LeadershipLost as error:
             log.warning("operator.leadership_lost", reason=str(error))
+
+
+class RetentionTask:
+    """Prunes one store periodically, so that it does not fill its disk; `run` it as a task while leading."""
+
+    def __init__(self, store: Store, *, now: Callable[[], float]) -> None:
+        self._store = store
+        self._now = now
+
+    async def run(self) -> Never:
+        """Prune at every interval until cancelled."""
+        while True:
+            await self.prune()
+            await asyncio.sleep(PRUNE_INTERVAL)
+
+    async def prune(self) -> None:
+        """Delete what the default retention no longer keeps."""
+        try:
+            await self._store.prune(Retention(), now=self._now())
+        except StoreError as error:
+            log.warning("store.prune_failed", error=str(error))

@@ -47,7 +47,7 @@ from trimtab.operator.policy.competing_controllers import CompetingControllers
 from trimtab.operator.policy.gauges import WorkloadGauges
 from trimtab.operator.policy.resolver import PolicyResolver
 from trimtab.operator.policy.status_writer import EventSink, PolicyStatusWriter
-from trimtab.operator.sizing.guardrails import PromqlGuardrailChecker
+from trimtab.operator.sizing.harm_signals import PromqlGuardrailChecker
 from trimtab.operator.sizing.ingest_cycle import IngestCycle
 from trimtab.operator.sizing.reconciler import GuardrailChecker, SizingReconciler
 from trimtab.operator.sizing.view_publisher import WorkloadViewPublisher

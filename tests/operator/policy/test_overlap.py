@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from trimtab.api.meta import LabelSelector, LabelSelectorOperator, LabelSelectorRequirement
 from trimtab.api.optimizationpolicy import NamespaceFilter, PolicySelector, WorkloadTypeFilter
-from trimtab.operator.policy.overlap import can_overlap
+from trimtab.operator.policy.validation import can_overlap
 
 NAMES = st.sampled_from(["a", "b", "c"])
 KINDS = st.sampled_from(["Deployment", "Job", "CronJob"])

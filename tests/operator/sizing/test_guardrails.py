@@ -8,8 +8,8 @@ import pytest
 
 from harness.builders.records import workload
 from trimtab.operator.config.model import Guardrail
-from trimtab.operator.sizing import guardrails
-from trimtab.operator.sizing.guardrails import PromqlGuardrailChecker
+from trimtab.operator.sizing import harm_signals
+from trimtab.operator.sizing.harm_signals import PromqlGuardrailChecker
 from trimtab.usage.errors import SourceUnavailable
 from trimtab.usage.source import Vector
 
@@ -59,7 +59,7 @@ async def test_who_does_not_answer_is_not_waited_for_while_pods_suffer(
             await asyncio.Event().wait()
             raise AssertionError("unreachable")
 
-    monkeypatch.setattr(guardrails, "QUERY_TIMEOUT", 0.01)
+    monkeypatch.setattr(harm_signals, "QUERY_TIMEOUT", 0.01)
     assert await PromqlGuardrailChecker(Hung()).check_guardrails(workload(), [ERRORS], now=7.0) == {
         "errors": None
     }

@@ -9,8 +9,8 @@ import pytest
 from actuation.builders import NOW, pod
 from trimtab.actuation.decide.health import ThrottlingSample
 from trimtab.kube.kinds.pods import Resources
-from trimtab.operator.sizing import throttling
-from trimtab.operator.sizing.throttling import read_throttling
+from trimtab.operator.sizing import harm_signals
+from trimtab.operator.sizing.harm_signals import read_throttling
 from trimtab.testing import ScriptedSource, steady
 from trimtab.usage.source import Capabilities, Progress, UsageQuery
 from trimtab.usage.usage import PodContainer, Usage
@@ -60,7 +60,7 @@ async def test_pods_that_suffer_do_not_wait_for_who_does_not_answer(monkeypatch:
             await asyncio.Event().wait()
             raise AssertionError("unreachable")
 
-    monkeypatch.setattr(throttling, "QUERY_TIMEOUT", 0.01)
+    monkeypatch.setattr(harm_signals, "QUERY_TIMEOUT", 0.01)
     assert await read_throttling(Hung(web=0.1), [LIMITED], seconds=120.0, step=STEP, now=NOW) == {}
 
 

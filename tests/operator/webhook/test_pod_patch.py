@@ -3,7 +3,7 @@
 from typing import Any
 
 from trimtab.kube.kinds.pods import Resources
-from trimtab.operator.webhook.pod_patch import build_pod_patch
+from trimtab.operator.webhook.pod_sizing import build_pod_patch
 
 SIZE = Resources(100, None, 64 << 20, 128 << 20)
 ASKED = {"requests": {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}, "limits": {"memory": "1Gi"}}

@@ -31,7 +31,7 @@ from trimtab.operator.metrics import Metrics
 from trimtab.operator.policy.resolver import EffectivePolicy, PolicyResolver
 from trimtab.operator.policy.status import SkipReason, WorkloadOutcome, have_same_targets
 from trimtab.operator.policy.status_writer import PolicyStatusWriter
-from trimtab.operator.sizing.throttling import read_throttling
+from trimtab.operator.sizing.harm_signals import read_throttling
 from trimtab.operator.sizing.view_publisher import WorkloadViewPublisher
 from trimtab.operator.vpa.recommender import VpaRecommender
 from trimtab.recommender.cluster_constraints import ClusterConstraints

@@ -6,22 +6,32 @@ admitted unchanged and resized later. The same holds while the state of competin
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
+
+import msgspec
 
 from trimtab.actuation.change_annotations import APPLIED_ANNOTATION, CHANGE_ANNOTATION
 from trimtab.actuation.decide.pod_admission import admission_size
 from trimtab.actuation.hold import Hold, read_hold
-from trimtab.actuation.resources import Sizes
+from trimtab.actuation.resources import Sizes, to_manifest
 from trimtab.api.optimizationpolicy import PolicyMode
+from trimtab.errors import TrimtabError
 from trimtab.kube.cache.informer_set import NOT_SERVED
-from trimtab.kube.kinds.pods import Pod
+from trimtab.kube.errors import DECODE_ERRORS
+from trimtab.kube.kinds.pods import Pod, pod_projection
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
+from trimtab.kube.rest.client import Object
 from trimtab.kube.rest.resources import LIMIT_RANGES, OPTIMIZATION_POLICIES, RESOURCE_QUOTAS
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.policy.competing_controllers import CompetingControllers
 from trimtab.operator.policy.resolver import EffectivePolicy, PolicyResolver
 
 _REQUIRED_KINDS: Final = (LIMIT_RANGES, RESOURCE_QUOTAS, OPTIMIZATION_POLICIES)
+_POD_PROJECTION = pod_projection()
+
+SizePod = Callable[[Pod], Sizes]
+"""A function that returns the sizes for the containers of a pod."""
 
 
 class PodSizer:
@@ -86,3 +96,27 @@ class PodSizer:
             or self._competitors.unsynced_reason()
         )
         return policy if policy.spec.update_strategy.allow_in_place_resize and not blocked else None
+
+
+def build_pod_patch(stated: Object, size_pod: SizePod) -> list[Object]:
+    """Return the patch; empty for a pod that cannot be read or that has pod-level resources."""
+    try:
+        pod = _POD_PROJECTION.project(
+            msgspec.json.decode(msgspec.json.encode(stated), type=_POD_PROJECTION.wire_type)
+        )
+    except (*DECODE_ERRORS, TrimtabError):
+        return []
+    spec = stated.get("spec") or {}
+    if pod.owner is None or spec.get("resources"):
+        return []
+    sizes = size_pod(pod)
+    places = [
+        f"{group}/{n}" for group in ("containers", "initContainers") for n in range(len(spec.get(group, ())))
+    ]
+    return [
+        {"op": "add", "path": f"/spec/{place}/resources/{kind}/{resource}", "value": amount}
+        for place, container in zip(places, pod.containers, strict=True)
+        if container.role != "init" and container.name in sizes
+        for kind, amounts in to_manifest(sizes[container.name]).items()
+        for resource, amount in amounts.items()
+    ]

@@ -19,7 +19,7 @@ from trimtab.kube.kinds.policies import Policy
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.policy.validation import review_policy
-from trimtab.operator.webhook.pod_patch import SizePod, build_pod_patch
+from trimtab.operator.webhook.pod_sizing import SizePod, build_pod_patch
 from trimtab.operator.webhook.review import (
     AdmissionRequest,
     AdmissionResponse,

@@ -1,7 +1,8 @@
-"""Read the recent CPU throttling of pods, for workloads that are being changed.
+"""Read the signals of harm from a change, besides the pods themselves: guardrails, and the throttling of changed pods.
 
-The learned evidence describes a workload as a whole over hours; whether a change does harm shows in the changed pods,
-within minutes. Pods whose throttling cannot be read are left out, which means unknown.
+A guardrail that cannot be evaluated is unknown, which stops a change from starting and from continuing. The learned
+evidence describes a workload as a whole over hours; throttling by a change shows in the changed pods, within minutes.
+Pods whose throttling cannot be read are left out, which means unknown.
 """
 
 from __future__ import annotations
@@ -14,15 +15,49 @@ import numpy as np
 import structlog
 
 from trimtab.actuation.decide.health import ThrottlingSample
+from trimtab.kube.errors import describe
 from trimtab.kube.kinds.pods import Pod
+from trimtab.kube.kinds.workloads import Workload
+from trimtab.operator.config.model import Guardrail
 from trimtab.usage.errors import UsageError
-from trimtab.usage.source import Source, UsageQuery
+from trimtab.usage.prometheus.template import QueryError, fill_template
+from trimtab.usage.source import PromqlClient, Source, UsageQuery, query_value
 from trimtab.usage.usage import Usage
+
+log = structlog.get_logger(__name__)
+
 
 log = structlog.get_logger(__name__)
 
 QUERY_TIMEOUT = 15.0
 """The seconds after which a read is abandoned: a revert must not wait. The source's own timeout would be minutes."""
+
+
+class PromqlGuardrailChecker:
+    """Evaluates guardrails with PromQL; without a server, all are unknown."""
+
+    def __init__(self, client: PromqlClient | None) -> None:
+        self._client = client
+
+    async def check_guardrails(
+        self, workload: Workload, guardrails: Sequence[Guardrail], *, now: float
+    ) -> Mapping[str, bool | None]:
+        """Return for each guardrail, by name, whether it is satisfied; None if unknown."""
+        held = await asyncio.gather(*(self._check_guardrail(each, workload, now) for each in guardrails))
+        return {guardrail.name: holds for guardrail, holds in zip(guardrails, held, strict=True)}
+
+    async def _check_guardrail(self, guardrail: Guardrail, workload: Workload, now: float) -> bool | None:
+        if self._client is None:
+            return None
+        try:
+            query = fill_template(
+                guardrail.query, namespace=workload.namespace, kind=workload.kind, name=workload.name
+            )
+            async with asyncio.timeout(QUERY_TIMEOUT):
+                return guardrail.is_satisfied(await query_value(self._client, query, at=now))
+        except (QueryError, UsageError, TimeoutError) as error:
+            log.warning("guardrail.unknown", guardrail=guardrail.name, error=describe(error))
+            return None
 
 
 async def read_throttling(
