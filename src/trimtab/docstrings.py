@@ -31,18 +31,18 @@ class DocumentedModel(BaseModel):
         return written
 
 
-def read_field_descriptions(model: type[BaseModel]) -> dict[str, str]:
-    """Return the description of each field by its name; a field that a subclass does not redefine keeps its
+def read_field_descriptions(model: type) -> dict[str, str]:
+    """Return the description of each field of a model or dataclass by its name; a field that a subclass does not redefine keeps its
     description.
     """
     said: dict[str, str] = {}
     for kind in reversed(model.__mro__):
-        if issubclass(kind, BaseModel) and kind is not BaseModel:
+        if kind not in {object, BaseModel}:
             said |= _read_class_descriptions(kind)
     return said
 
 
-def _read_class_descriptions(kind: type[BaseModel]) -> dict[str, str]:
+def _read_class_descriptions(kind: type) -> dict[str, str]:
     written = _parse_classes(kind.__module__).get(kind.__qualname__)
     return {
         field.target.id: inspect.cleandoc(below.value.value)

@@ -82,6 +82,7 @@ async def test_a_change_is_told_when_it_begins_and_when_it_is_applied(store: Sto
     assert done.after
     assert done.after["web"]["requests"]["cpu"] == "200m"
     assert (done.who, done.why) == ("policy trimtab-system/p", "the recommendation of strategy trimtab")
+    assert (begun.transition, done.transition) == ("Started", "Applied")
 
 
 async def test_a_change_that_is_taken_back_is_told_with_the_reason_and_counted(store: Store) -> None:
@@ -95,6 +96,9 @@ async def test_a_change_that_is_taken_back_is_told_with_the_reason_and_counted(s
     assert "killed for lack of memory" in back.why
     labels = {"policy": "trimtab-system/p", "reason": "worse"}
     assert told.metrics.registry.get_sample_value("trimtab_reverts_total", labels) == 1
+    assert back.transition == "Reverted"
+    labels = {"from": "Canary", "to": "Reverting", "reason": "Harmful"}
+    assert told.metrics.registry.get_sample_value("trimtab_change_transitions_total", labels) == 1
 
 
 @pytest.mark.parametrize("loses", [1, 5], ids=["when it begins", "when it is done"])

@@ -28,12 +28,19 @@ from trimtab.actuation.actions import (
 )
 from trimtab.actuation.change_annotations import (
     ChangeAnnotations,
+    OngoingChange,
     encode_change_annotations,
     read_change_annotations,
 )
 from trimtab.actuation.deadlines import DEADLINES
-from trimtab.actuation.decide.observation import DesiredChange, LocalObservations, Observation, rejection_key
-from trimtab.actuation.decide.transitions import decide
+from trimtab.actuation.decide.observation import (
+    DesiredChange,
+    LocalObservations,
+    Observation,
+    State,
+    rejection_key,
+)
+from trimtab.actuation.decide.transitions import Decision, decide
 from trimtab.actuation.port import ClusterPort
 from trimtab.actuation.rate_limiter import DisruptionLimiter, LimitScope
 from trimtab.actuation.resources import container_sizes, is_settled
@@ -63,6 +70,22 @@ _RATE_LIMITED = "waiting for a slot: the limit on concurrent changes is reached"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class WrittenTransition:
+    """A row of the table whose annotations are on the workload."""
+
+    id: str
+    source: State
+    target: State
+    before: ChangeAnnotations
+    after: ChangeAnnotations
+
+    @property
+    def change(self) -> OngoingChange | None:
+        """The change that started, went on or ended."""
+        return self.before.change or self.after.change
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ReconcileResult:
     """The state of a workload after a reconcile, its reason, and the latest time for the next one."""
 
@@ -71,10 +94,8 @@ class ReconcileResult:
     requeue_at: int | None = None
     annotations: ChangeAnnotations | None = None
     actions: tuple[ChangeAction, ...] = ()
-    annotation_history: tuple[ChangeAnnotations, ...] = ()
-    """The annotations before this reconcile and every change of them since. After a write whose response was
-    lost, only these show what was written.
-    """
+    transitions: tuple[WrittenTransition, ...] = ()
+    """The rows of the table whose annotations were written, in order."""
 
 
 class _StopReconcile(Exception):
@@ -100,18 +121,36 @@ class _LocalState:
     patched_change: str = ""
     observed_since: int = 0
     failures: int = 0
-    annotation_history: list[ChangeAnnotations] = field(default_factory=list)
-    """The annotations at the start of this reconcile, or at the end of the last one, and every change since.
-    """
+    annotations: ChangeAnnotations | None = None
+    """The last known annotations."""
+    transitions: list[WrittenTransition] = field(default_factory=list)
+    """The rows whose annotations were written in this reconcile."""
+    unconfirmed: WrittenTransition | None = None
+    """The row whose annotations were sent, while it is unknown whether they arrived: the response was lost."""
 
     def record_failure(self) -> int:
         """Count a failure and return the seconds until the next attempt."""
         self.failures += 1
         return min(DEADLINES.max_retry, DEADLINES.first_retry << min(self.failures - 1, 10))
 
-    def record_annotations(self, marks: ChangeAnnotations | None) -> None:
-        if marks is not None and marks not in self.annotation_history[-1:]:
-            self.annotation_history.append(marks)
+    def record_written(self, transition: WrittenTransition, workload: Workload) -> None:
+        """Record and log that the annotations of a row are on the workload."""
+        self.annotations = transition.after
+        self.transitions.append(transition)
+        log.info(
+            "actuation.transition",
+            workload=str(workload.key),
+            transition=transition.id,
+            source=transition.source.value,
+            target=transition.target.value,
+        )
+
+    def record_read(self, annotations: ChangeAnnotations, workload: Workload) -> None:
+        """Record the annotations that the workload has, and with them a write whose response was lost."""
+        if self.unconfirmed and self.unconfirmed.after == annotations:
+            self.record_written(self.unconfirmed, workload)
+        self.unconfirmed = None
+        self.annotations = annotations
 
     def observe(self, pods: Sequence[Pod], now: int) -> LocalObservations:
         """Record which pods are not settled or not ready, and forget those that are again."""
@@ -124,12 +163,14 @@ class _LocalState:
         # The absolute age: with a signed one, a clock that was set back would keep a rejection for as long as
         # that.
         self.rejections = {
-            key: said for key, said in self.rejections.items() if abs(now - said[1]) < DEADLINES.rejection
+            key: rejection
+            for key, rejection in self.rejections.items()
+            if abs(now - rejection[1]) < DEADLINES.rejection
         }
         return LocalObservations(
             unsettled_since=dict(self.unsettled_since),
             unready_since=dict(self.unready_since),
-            rejections={key: words for key, (words, _) in self.rejections.items()},
+            rejections={key: message for key, (message, _) in self.rejections.items()},
             patched_change=self.patched_change,
             observed_since=self.observed_since,
         )
@@ -163,24 +204,30 @@ class ChangeExecutor:
         A change under way always does, because its health is judged by current records.
         """
         memory = self._local_states.get(workload.key) or _LocalState()
-        situation = Observation(
+        observation = Observation(
             workload=workload, pods=pods, desired=desired, now=now, local=memory.observe(pods, now)
         )
         if memory.unsettled_since:
             self._local_states[workload.key] = memory
-        deeds = decide(situation).actions
-        rest = next((deed for deed in deeds if isinstance(deed, Wait | Skip)), None)
-        report = _build_result(situation, rest)
+        actions = decide(observation).actions
+        remaining = next((action for action in actions if isinstance(action, Wait | Skip)), None)
+        report = _build_result(observation, remaining)
         if report.state is WorkloadState.APPLYING:
             return None
-        if deeds and rest is None:
-            turns = [self._next_slot(deed, situation) for deed in deeds if not isinstance(deed, EmitEvent)]
-            if min(turns) <= now:
+        if actions and remaining is None:
+            slot_times = [
+                self._next_slot(action, observation)
+                for action in actions
+                if not isinstance(action, EmitEvent)
+            ]
+            if min(slot_times) <= now:
                 return None
-            return replace(report, state=WorkloadState.PENDING, reason=_RATE_LIMITED, requeue_at=min(turns))
-        for deed in deeds:
-            if isinstance(deed, EmitEvent):
-                self._emit(workload, deed)
+            return replace(
+                report, state=WorkloadState.PENDING, reason=_RATE_LIMITED, requeue_at=min(slot_times)
+            )
+        for action in actions:
+            if isinstance(action, EmitEvent):
+                self._emit(workload, action)
         return report
 
     async def reconcile(
@@ -190,17 +237,18 @@ class ChangeExecutor:
         memory = self._local_states.setdefault(key, _LocalState())
         memory.missing_pods.clear()
         memory.conflicts = 0
-        del memory.annotation_history[:-1]
+        memory.transitions.clear()
         done: list[ChangeAction] = []
         report = ReconcileResult(state=WorkloadState.APPLYING, requeue_at=now + 1)
         try:
             for _ in range(MAX_ROUNDS):
-                situation = await self._read_context(key, desired, memory, now)
-                if situation is None:
+                observation = await self._read_context(key, desired, memory, now)
+                if observation is None:
                     self.forget(key)
                     return None
-                memory.record_annotations(read_change_annotations(situation.workload))
-                if found := await self._run_round(situation, memory, done):
+                if not observation.unreadable_reason:
+                    memory.record_read(observation.annotations, observation.workload)
+                if found := await self._run_round(observation, memory, done):
                     memory.failures = 0
                     report = found
                     break
@@ -218,12 +266,11 @@ class ChangeExecutor:
                 state=WorkloadState.FAILED, reason=describe(error), requeue_at=now + memory.record_failure()
             )
         # A reconcile that failed half-way reports the last annotations that it knows.
-        known = report.annotations or next(reversed(memory.annotation_history), None)
         return replace(
             report,
-            annotations=known,
+            annotations=report.annotations or memory.annotations,
             actions=tuple(done),
-            annotation_history=tuple(memory.annotation_history),
+            transitions=tuple(memory.transitions),
         )
 
     def forget(self, key: WorkloadKey) -> bool:
@@ -234,85 +281,92 @@ class ChangeExecutor:
         return memory is not None
 
     async def _read_context(
-        self, key: WorkloadKey, wish: DesiredChange, memory: _LocalState, now: int
+        self, key: WorkloadKey, desired: DesiredChange, memory: _LocalState, now: int
     ) -> Observation | None:
         workload = await self._cluster.get_workload(key)
         if workload is None:
             return None
         pods = await self._cluster.list_pods(workload)
-        sightings = memory.observe(pods, now)
-        self._limiter.release(over := memory.slots - memory.unsettled_since.keys())
-        memory.slots -= over
-        return Observation(workload=workload, pods=pods, desired=wish, now=now, local=sightings)
+        local = memory.observe(pods, now)
+        self._limiter.release(settled := memory.slots - memory.unsettled_since.keys())
+        memory.slots -= settled
+        return Observation(workload=workload, pods=pods, desired=desired, now=now, local=local)
 
     async def _run_round(
-        self, situation: Observation, memory: _LocalState, done: list[ChangeAction]
+        self, observation: Observation, memory: _LocalState, done: list[ChangeAction]
     ) -> ReconcileResult | None:
         """Carry out the actions of one decision; return a result when there is nothing more to do for now."""
-        looks_different = False
-        turns: list[int] = []
-        rest: Wait | Skip | None = None
-        for deed in decide(situation).actions:
-            if isinstance(deed, Wait | Skip):
-                rest = deed
-            elif isinstance(deed, EmitEvent):
+        has_acted = False
+        slot_times: list[int] = []
+        remaining: Wait | Skip | None = None
+        decision = decide(observation)
+        for action in decision.actions:
+            if isinstance(action, Wait | Skip):
+                remaining = action
+            elif isinstance(action, EmitEvent):
                 # An event of an action that waits for a slot would report what is not done yet.
-                if not turns:
-                    self._log_and_emit(situation.workload, deed)
-            elif (turn := self._acquire_slot(deed, situation, memory)) > situation.now:
-                turns.append(turn)
+                if not slot_times:
+                    self._log_and_emit(observation.workload, action, transition=decision.transition.id)
+            elif (slot_time := self._acquire_slot(action, observation, memory)) > observation.now:
+                slot_times.append(slot_time)
             else:
-                looks_different = True
-                if not await self._execute(deed, situation, memory):
+                has_acted = True
+                if not await self._execute(action, decision, observation, memory):
                     break
-                done.append(deed)
-        if looks_different:
+                done.append(action)
+        if has_acted:
             return None
-        if turns:
-            return replace(_build_result(situation, rest), reason=_RATE_LIMITED, requeue_at=min(turns))
-        return _build_result(situation, rest)
+        if slot_times:
+            return replace(
+                _build_result(observation, remaining), reason=_RATE_LIMITED, requeue_at=min(slot_times)
+            )
+        return _build_result(observation, remaining)
 
-    def _next_slot(self, deed: ChangeAction, situation: Observation) -> int:
+    def _next_slot(self, action: ChangeAction, observation: Observation) -> int:
         """Return the time at which this action gets a slot: now, or later."""
-        slot = _required_slot(deed, situation.workload)
+        slot = _required_slot(action, observation.workload)
         if slot is None:
-            return situation.now
+            return observation.now
         return math.ceil(
-            self._limiter.next_slot(slot.holder, slot.scope, priority=slot.priority, now=situation.now)
+            self._limiter.next_slot(slot.holder, slot.scope, priority=slot.priority, now=observation.now)
         )
 
-    def _acquire_slot(self, deed: ChangeAction, situation: Observation, memory: _LocalState) -> int:
+    def _acquire_slot(self, action: ChangeAction, observation: Observation, memory: _LocalState) -> int:
         """Acquire a slot for this action; return now, or the time at which to ask again."""
-        slot = _required_slot(deed, situation.workload)
+        slot = _required_slot(action, observation.workload)
         if slot is None:
-            return situation.now
-        turn = self._limiter.acquire(slot.holder, slot.scope, priority=slot.priority, now=situation.now)
-        if turn <= situation.now:
+            return observation.now
+        slot_time = self._limiter.acquire(
+            slot.holder, slot.scope, priority=slot.priority, now=observation.now
+        )
+        if slot_time <= observation.now:
             memory.slots.add(slot.holder)
-        return math.ceil(turn)
+        return math.ceil(slot_time)
 
-    async def _execute(self, deed: ChangeAction, situation: Observation, memory: _LocalState) -> bool:
+    async def _execute(
+        self, action: ChangeAction, decision: Decision, observation: Observation, memory: _LocalState
+    ) -> bool:
         """Carry out one action; return False if it was rejected or outdated. Transient errors are raised."""
         if not self._may_write():
             raise _StopReconcile(
                 replace(
-                    _build_result(situation, None),
+                    _build_result(observation, None),
                     reason="this process lost its leader lease and stopped writing",
                 )
             )
         try:
-            await self._apply(deed, situation.workload, memory)
-        except NotFound as missing:
-            if isinstance(deed, ResizePod):
+            await self._apply(action, decision, observation, memory)
+        except NotFound as error:
+            if isinstance(action, ResizePod):
                 # A pod that was listed in between and is missing twice exists: the server does not know the
                 # resize subresource.
-                if deed.pod.uid in memory.missing_pods:
-                    raise _StopReconcile(_retry_later(situation, missing, DEADLINES.poll)) from missing
-                memory.missing_pods.add(deed.pod.uid)
+                if action.pod.uid in memory.missing_pods:
+                    raise _StopReconcile(_retry_later(observation, error, DEADLINES.poll)) from error
+                memory.missing_pods.add(action.pod.uid)
             return False
         except DisruptionBlocked as blocked:
             raise _StopReconcile(
-                _retry_later(situation, blocked, blocked.retry_after or DEADLINES.poll)
+                _retry_later(observation, blocked, blocked.retry_after or DEADLINES.poll)
             ) from blocked
         except ApiError as error:
             if error.transient or isinstance(error, Unauthorized):
@@ -320,13 +374,15 @@ class ChangeExecutor:
             if is_lost_race(error):
                 memory.conflicts += 1
                 return False
-            self._record_rejection(deed, situation, memory, error)
+            self._record_rejection(action, observation, memory, error)
             return False
         return True
 
-    async def _apply(self, deed: ChangeAction, workload: Workload, memory: _LocalState) -> None:
-        cluster = self._cluster
-        match deed:
+    async def _apply(
+        self, action: ChangeAction, decision: Decision, observation: Observation, memory: _LocalState
+    ) -> None:
+        cluster, workload = self._cluster, observation.workload
+        match action:
             case ResizePod(pod=pod, sizes=sizes):
                 await cluster.resize(pod, sizes)
             case EvictPod(pod=pod):
@@ -334,80 +390,96 @@ class ChangeExecutor:
             case PatchTemplate(sizes=sizes, take_ownership=take_ownership):
                 await cluster.patch_template(workload, sizes, take_ownership=take_ownership)
                 memory.patched_change = _change_id(workload)
-            case WriteAnnotations(annotations=marks):
-                await cluster.annotate(workload, encode_change_annotations(marks, uid=workload.uid))
-                memory.record_annotations(marks)
+            case WriteAnnotations(annotations=annotations):
+                written = WrittenTransition(
+                    id=decision.transition.id,
+                    source=decision.source,
+                    target=decision.target,
+                    before=observation.annotations,
+                    after=annotations,
+                )
+                # If the response is lost, the next read shows whether the annotations arrived.
+                memory.unconfirmed = written
+                await cluster.annotate(workload, encode_change_annotations(annotations, uid=workload.uid))
+                memory.record_written(written, workload)
+                memory.unconfirmed = None
 
     def _record_rejection(
-        self, deed: ChangeAction, situation: Observation, memory: _LocalState, error: ApiError
+        self, action: ChangeAction, observation: Observation, memory: _LocalState, error: ApiError
     ) -> None:
         """Remember a rejection and report it in the server's words."""
-        words = " ".join(error.message.split())
-        if "exceeded quota" in words:
-            words += "; raise the quota or lower resourceBounds"
-        if isinstance(error, FieldManagerConflict) and "takeOwnership" not in words:
-            words += "; the template is left to them, see updateStrategy.takeOwnership"
-        self._log_and_emit(situation.workload, EmitEvent("Warning", "Refused", words))
-        match deed:
+        message = " ".join(error.message.split())
+        if "exceeded quota" in message:
+            message += "; raise the quota or lower resourceBounds"
+        if isinstance(error, FieldManagerConflict) and "takeOwnership" not in message:
+            message += "; the template is left to them, see updateStrategy.takeOwnership"
+        self._log_and_emit(observation.workload, EmitEvent("Warning", "Refused", message), transition="")
+        match action:
             case ResizePod(pod=pod, sizes=sizes):
-                memory.rejections[rejection_key(pod.uid, sizes)] = words, situation.now
+                memory.rejections[rejection_key(pod.uid, sizes)] = message, observation.now
             case PatchTemplate(sizes=sizes):
-                memory.rejections[rejection_key(situation.workload.uid, sizes)] = words, situation.now
+                memory.rejections[rejection_key(observation.workload.uid, sizes)] = message, observation.now
             case _:
-                raise _StopReconcile(ReconcileResult(state=WorkloadState.FAILED, reason=words)) from error
+                raise _StopReconcile(ReconcileResult(state=WorkloadState.FAILED, reason=message)) from error
 
-    def _log_and_emit(self, workload: Workload, emit: EmitEvent) -> None:
-        log.info("actuation.event", workload=str(workload.key), reason=emit.reason, message=emit.message)
+    def _log_and_emit(self, workload: Workload, emit: EmitEvent, *, transition: str) -> None:
+        log.info(
+            "actuation.event",
+            workload=str(workload.key),
+            reason=emit.reason,
+            message=emit.message,
+            transition=transition,
+        )
         self._emit(workload, emit)
 
     def _emit(self, workload: Workload, emit: EmitEvent) -> None:
         self._cluster.emit(workload, type=emit.type, reason=emit.reason, message=emit.message)
 
 
-def _required_slot(deed: ChangeAction, workload: Workload) -> _Slot | None:
+def _required_slot(action: ChangeAction, workload: Workload) -> _Slot | None:
     """Return the slot that an action needs; None if it needs none."""
-    match deed:
-        case ResizePod(pod=pod, priority=urgency) | EvictPod(pod=pod, priority=urgency):
-            return _Slot(pod.uid, LimitScope(pod.namespace, pod.node), urgency)
-        case WriteAnnotations(start_priority=Priority() as urgency):
-            return _Slot(workload.uid, LimitScope(workload.namespace), urgency)
+    match action:
+        case ResizePod(pod=pod, priority=priority) | EvictPod(pod=pod, priority=priority):
+            return _Slot(pod.uid, LimitScope(pod.namespace, pod.node), priority)
+        case WriteAnnotations(start_priority=Priority() as priority):
+            return _Slot(workload.uid, LimitScope(workload.namespace), priority)
     return None
 
 
 def _change_id(workload: Workload) -> str:
-    marks = read_change_annotations(workload)
-    return marks.change.id if marks and marks.change else ""
+    annotations = read_change_annotations(workload)
+    return annotations.change.id if annotations and annotations.change else ""
 
 
-def _retry_later(situation: Observation, error: ApiError, seconds: float) -> ReconcileResult:
+def _retry_later(observation: Observation, error: ApiError, seconds: float) -> ReconcileResult:
     """Return the unchanged state with the server's message and the time of the next attempt."""
-    again = situation.now + math.ceil(seconds)
-    return replace(_build_result(situation, None), reason=error.message, requeue_at=again)
+    again = observation.now + math.ceil(seconds)
+    return replace(_build_result(observation, None), reason=error.message, requeue_at=again)
 
 
-def _build_result(situation: Observation, rest: Wait | Skip | None) -> ReconcileResult:
-    """Return the result of a workload whose remaining action is `rest`."""
-    known = read_change_annotations(situation.workload)
-    again = rest.until if isinstance(rest, Wait) else None
+def _build_result(observation: Observation, remaining: Wait | Skip | None) -> ReconcileResult:
+    """Return the result of a workload whose remaining action is `remaining`."""
+    known = read_change_annotations(observation.workload)
+    again = remaining.until if isinstance(remaining, Wait) else None
     return ReconcileResult(
-        state=_workload_state(situation, known, rest),
-        reason=rest.reason if rest else "",
+        state=_workload_state(observation, known, remaining),
+        reason=remaining.reason if remaining else "",
         requeue_at=again,
         annotations=known,
     )
 
 
 def _workload_state(
-    situation: Observation, marks: ChangeAnnotations | None, rest: Wait | Skip | None
+    observation: Observation, annotations: ChangeAnnotations | None, remaining: Wait | Skip | None
 ) -> WorkloadState:
-    if situation.desired.blocked_reason:
+    if observation.desired.blocked_reason:
         return WorkloadState.RECOMMENDED
-    if marks and marks.change:
+    if annotations and annotations.change:
         return WorkloadState.APPLYING
-    if situation.desired.hold_reason:
+    if observation.desired.hold_reason:
         return WorkloadState.RECOMMENDED
-    if isinstance(rest, Skip):
+    if isinstance(remaining, Skip):
         return WorkloadState.SKIPPED
-    if marks and marks.reverted and situation.now < marks.reverted.until:
+    if annotations and annotations.reverted and observation.now < annotations.reverted.until:
         return WorkloadState.REVERTED
-    return WorkloadState.PENDING if rest else WorkloadState.APPLIED
+    return WorkloadState.PENDING if remaining else WorkloadState.APPLIED

@@ -10,13 +10,17 @@ import inspect
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final, get_args
 
 from prometheus_client.metrics import MetricWrapperBase
 from pydantic.fields import FieldInfo
 
+from trimtab.actuation.deadlines import DEADLINES, Deadlines
+from trimtab.actuation.decide.observation import State
+from trimtab.actuation.decide.transitions import TRANSITIONS, list_moves
 from trimtab.api import KINDS
 from trimtab.api.crd import build_crd
 from trimtab.api.kind import Kind
@@ -96,6 +100,57 @@ The keys of `intents.actuators` in the operator's configuration, each with its s
 """
 
 
+_TRANSITIONS: Final = """# Transitions of a change
+
+The life-cycle of a change as one ordered table: in each state, the first row whose condition holds is carried out. The
+state is that of the annotation `trimtab.io/change`; without one, a workload is Idle. The ids of rows are in the log
+(`actuation.transition`), in `trimtab_change_transitions_total` and in the history. How changes work:
+[How a change is applied](../explanation/applying.md).
+"""
+
+_DEADLINES: Final = """## Deadlines
+
+Times after which a wait ends or something is checked again. None of them is a setting; `canary.observation` and
+`canary.evidenceTimeout` are in `updateStrategy`.
+"""
+
+
+def render_transitions() -> str:
+    """Render the table of transitions, a diagram of the changes of state, and the deadlines."""
+    moves: dict[tuple[str, str], list[str]] = {}
+    for source, target, row in list_moves():
+        moves.setdefault((source, target), []).append(row)
+    arrows = [f"    {source} --> {target}: {'<br/>'.join(rows)}" for (source, target), rows in moves.items()]
+    rows = [
+        (
+            str(number),
+            f"`{row.id}`",
+            _list_states(row.states),
+            _cell(row.when),
+            _cell(row.then),
+            _list_states(row.targets) or "same",
+            ", ".join(f"`{name}`" for name in row.deadlines),
+        )
+        for number, row in enumerate(TRANSITIONS, 1)
+    ]
+    texts = read_field_descriptions(Deadlines)
+    times = [
+        (f"`{each.name}`", f"{getattr(DEADLINES, each.name):,} s", _cell(texts.get(each.name, "")))
+        for each in fields(Deadlines)
+    ]
+    return _page(
+        _TRANSITIONS,
+        "\n".join(["```mermaid", "stateDiagram-v2", "    [*] --> Idle", *arrows, "```"]),
+        _table(("#", "row", "from", "when", "do", "to", "deadlines"), rows),
+        _DEADLINES,
+        _table(("deadline", "time", "meaning"), times),
+    )
+
+
+def _list_states(states: Collection[State]) -> str:
+    return "any" if len(states) == len(State) else ", ".join(state for state in State if state in states)
+
+
 def render_kinds() -> str:
     return _page(_KINDS, *map(_kind_section, KINDS))
 
@@ -144,6 +199,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "strategies.md": lambda: render_plugins(_STRATEGIES, STRATEGIES),
     "sources.md": lambda: render_plugins(_SOURCES, SOURCES),
     "actuators.md": lambda: render_plugins(_ACTUATORS, ACTUATORS),
+    "transitions.md": render_transitions,
     "workloads.md": lambda: render_plugins(_WORKLOADS, GENERATORS),
 }
 """The function that renders each page, by file name."""

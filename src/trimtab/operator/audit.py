@@ -8,14 +8,14 @@ logged. The next reconcile repeats the annotation, and the history is written wh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from itertools import pairwise
 from typing import Any, Never
 
 import msgspec
 import structlog
 
-from trimtab.actuation.change_annotations import ChangeAnnotations, read_change_annotations
-from trimtab.actuation.executor import ReconcileResult
+from trimtab.actuation.change_annotations import read_change_annotations
+from trimtab.actuation.decide.observation import State
+from trimtab.actuation.executor import ReconcileResult, WrittenTransition
 from trimtab.actuation.hold import read_hold
 from trimtab.actuation.port import ClusterPort
 from trimtab.actuation.resources import Sizes, format_sizes, to_manifest
@@ -108,10 +108,15 @@ class AuditRecorder:
         self, workload: Workload, result: ReconcileResult, *, policy: EffectivePolicy, now: float
     ) -> None:
         """Record changes that started, completed or were reverted."""
-        entries: list[HistoryRecord] = []
-        for before, after in pairwise(result.annotation_history):
-            entries += self._change_entries(workload, before, after, policy=policy, now=now)
-        self._history.put(entries)
+        for each in result.transitions:
+            self._metrics.change_transitions.labels(each.source, each.target, each.id).inc()
+        self._history.put(
+            [
+                entry
+                for each in result.transitions
+                if (entry := self._change_entry(workload, each, policy=policy, now=now))
+            ]
+        )
 
     def record_oom_kills(self, workload: Workload, kills: Iterable[OomKill]) -> None:
         """Record OOM kills. Pods report their last kill forever, also to the next leader: the key has it stored once."""
@@ -140,32 +145,23 @@ class AuditRecorder:
             self._cluster.emit(workload, type="Warning", reason="ChangeAbandoned", message=message)
             log.warning("audit.change_abandoned", workload=str(workload.key), change=found.change.id)
 
-    def _change_entries(
-        self,
-        workload: Workload,
-        before: ChangeAnnotations,
-        after: ChangeAnnotations,
-        *,
-        policy: EffectivePolicy,
-        now: float,
-    ) -> list[HistoryRecord]:
-        change = before.change or after.change
-        if change is None:
-            return []
-        if before.change is None:
-            return [self._build_entry(workload, "applying", change.before, change.after, policy, now)]
-        if after.change is not None:
-            return []
-        if after.applied and after.applied.id == change.id:
-            return [self._build_entry(workload, "applied", change.before, change.after, policy, now)]
-        if not after.reverted or after.reverted.id != change.id:
-            return []  # somebody removed the annotations, or a new workload has the same name
-        self._metrics.reverts.labels(policy.name, "overtaken" if change.blameless else "worse").inc()
-        return [
-            self._build_entry(
-                workload, "reverted", change.after, change.before, policy, now, after.reverted.why
+    def _change_entry(
+        self, workload: Workload, transition: WrittenTransition, *, policy: EffectivePolicy, now: float
+    ) -> HistoryRecord | None:
+        """Return the entry of a transition that starts or ends a change; None for all others."""
+        change, reverted = transition.change, transition.after.reverted
+        starts, ends = transition.source is State.IDLE, transition.target is State.IDLE
+        if change is None or starts is ends:
+            return None
+        entry = self._build_entry(
+            workload, "applying" if starts else "applied", change.before, change.after, policy, now
+        )
+        if transition.source is State.REVERTING and reverted:
+            self._metrics.reverts.labels(policy.name, "overtaken" if change.blameless else "worse").inc()
+            entry = self._build_entry(
+                workload, "reverted", change.after, change.before, policy, now, reverted.why
             )
-        ]
+        return msgspec.structs.replace(entry, transition=transition.id)
 
     def _build_entry(
         self,

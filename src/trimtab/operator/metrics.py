@@ -73,6 +73,13 @@ class Metrics:
         )
         self.oom_kills = self._counter("oom_kills_total", "OOM kills in sized workloads", "policy")
         self.reverts = self._counter("reverts_total", "Reverted changes, by reason", "policy", "reason")
+        self.change_transitions = self._counter(
+            "change_transitions_total",
+            "Transitions of changes, by state before and after; the reason is a row of docs/reference/transitions.md",
+            "from",
+            "to",
+            "reason",
+        )
 
         self.intent_objectives = self._gauge(
             "intent_objectives", "Objectives of Intents, by verdict", "namespace", "verdict"

@@ -36,6 +36,8 @@ class HistoryRecord(
     why: str
     event_key: str | None = None
     """The identity of an observed event, which a cluster's history has once; None if there may be equal entries."""
+    transition: str = ""
+    """The id of the transition that the entry is about; empty for other entries, and those of former versions."""
     id: int = 0
     """The id that the store assigns; 0 before."""
 

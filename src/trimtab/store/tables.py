@@ -146,6 +146,7 @@ history = Table(
     Column("who", SanitizedText, nullable=False),
     Column("why", SanitizedText, nullable=False),
     Column("event_key", SanitizedText),
+    Column("transition", SanitizedText, nullable=False, server_default=""),
     Index("trimtab_history_by_workload", "cluster", "namespace", "kind", "name", "timestamp", "id"),
     Index("trimtab_history_by_time", "timestamp", "id"),
     # Only of the few entries that have a key, so that all others need no space in it.

@@ -9,9 +9,8 @@ The page `docs/reference/transitions.md` is generated from this table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import chain
 
 from trimtab.actuation.actions import ChangeAction, EmitEvent, Skip, Wait, WriteAnnotations
 from trimtab.actuation.change_annotations import Phase, UpdateMethod
@@ -851,10 +850,12 @@ TRANSITIONS: tuple[Transition, ...] = (
 _ROWS = {state: [row for row in TRANSITIONS if state in row.states] for state in State}
 
 
-def list_moves() -> Collection[tuple[State, State, str]]:
+def list_moves() -> list[tuple[State, State, str]]:
     """Return each change of state, with the row that causes it, in the order of the table."""
-    pairs = (
-        ((source, target, row.id) for source in State if source in row.states for target in row.targets)
+    return [
+        (source, target, row.id)
         for row in TRANSITIONS
-    )
-    return [move for move in chain.from_iterable(pairs) if move[0] is not move[1]]
+        for source in State
+        for target in State
+        if source in row.states and target in row.targets and source is not target
+    ]
