@@ -64,8 +64,8 @@ class SharedResource(NamedTuple):
     def cpu_held_by(self, request: PlanRequest) -> float:
         """Return the cores that the Intent's target requests here."""
         state = request.state
-        here = sum(pod.node == self.name for pod in state.pods) if self.kind == "node" else state.replicas
-        return state.requests_per_pod()[0] * here
+        pods = sum(pod.node == self.name for pod in state.pods) if self.kind == "node" else state.replicas
+        return state.requests_per_pod()[0] * pods
 
 
 class PlanDecision(NamedTuple):

@@ -67,7 +67,7 @@ def _run_in_pool(
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     steps = context.RawArray(c_int64, len(runs))
-    told = [0] * len(runs)
+    reported = [0] * len(runs)
     with tempfile.TemporaryDirectory(prefix="trimtab-") as folder:
         laid = {
             source: _save_arrays(trace, Path(folder), number)
@@ -82,8 +82,8 @@ def _run_in_pool(
             while pending:
                 done, _ = wait(pending, timeout=POLL_INTERVAL, return_when=FIRST_COMPLETED)
                 for number, now in enumerate(steps):
-                    advance(number, now - told[number])
-                    told[number] = now
+                    advance(number, now - reported[number])
+                    reported[number] = now
                 for future in done:
                     yield pending.pop(future), future.result()
         except BrokenProcessPool:

@@ -83,23 +83,23 @@ class RayEngine:
 
     def _check_reachable(self) -> None:
         """Check the address first: without a listener, Ray itself waits for minutes."""
-        there = urlsplit(self._address if "://" in self._address else f"//{self._address}")
+        parts = urlsplit(self._address if "://" in self._address else f"//{self._address}")
         try:
-            where = (there.hostname, there.port)
+            endpoint = (parts.hostname, parts.port)
         except ValueError as error:
             raise self._wrap_error(error) from None
-        if where[0] and where[1]:  # "auto" and "local" are words for Ray, not addresses
+        if endpoint[0] and endpoint[1]:  # "auto" and "local" are words for Ray, not addresses
             try:
-                create_connection(where, CONNECT_TIMEOUT).close()
+                create_connection(endpoint, CONNECT_TIMEOUT).close()
             except OSError as error:
-                why = error.strerror or "no answer"
+                reason = error.strerror or "no answer"
                 raise TrimtabError(
-                    f"--ray-address {self._address}: cannot connect: {why}; check that a Ray head runs there"
+                    f"--ray-address {self._address}: cannot connect: {reason}; check that a Ray head runs there"
                 ) from None
 
     def _wrap_error(self, error: Exception) -> TrimtabError:
-        told = str(error).strip().splitlines() or [type(error).__name__]
-        return TrimtabError(f"--engine ray: {self._address}: {told[-1]}")
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        return TrimtabError(f"--engine ray: {self._address}: {lines[-1]}")
 
 
 def _run_job(trace: Trace, run: BacktestJob, schedule: BacktestSchedule) -> Scores:

@@ -233,7 +233,7 @@ class NodeAgent:
         return f"no round for {silent:.0f} s" if silent > STALLED_AFTER else ""
 
     def _unready_reason(self) -> str:
-        return "; ".join(f"{name}: {why}" for name, why in self._informer.errors_by_source().items())
+        return "; ".join(f"{name}: {reason}" for name, reason in self._informer.errors_by_source().items())
 
 
 def connect_to_kubelet(connection: Connection, settings: AgentSettings) -> Connection:

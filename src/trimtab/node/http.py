@@ -50,7 +50,7 @@ def build_health_page(checks: dict[str, Callable[[], str]]) -> PageHandler:
 
     def page() -> tuple[int, bytes]:
         found = {name: check() for name, check in checks.items()}
-        lines = [f"[-] {name}: {why}" if why else f"[+] {name}" for name, why in found.items()]
+        lines = [f"[-] {name}: {reason}" if reason else f"[+] {name}" for name, reason in found.items()]
         failed = any(found.values())
         return 503 if failed else 200, "\n".join([*lines, "not ok" if failed else "ok", ""]).encode()
 

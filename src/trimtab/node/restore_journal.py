@@ -65,11 +65,11 @@ class RestoreJournal:
 
     def record_originals(self, originals: Mapping[KnobRef, Value | None]) -> None:
         """Record originals durably; known ones are kept. Raise OSError if that fails."""
-        new = {spot: value for spot, value in originals.items() if spot not in self._originals}
+        new = {ref: value for ref, value in originals.items() if ref not in self._originals}
         if new:
             if not self._is_complete:
                 self._compact()
-            self._append([_encode_entry(spot, value) for spot, value in new.items()])
+            self._append([_encode_entry(ref, value) for ref, value in new.items()])
             self._originals |= new
 
     def update_original(self, ref: KnobRef, value: Value) -> None:
@@ -79,12 +79,12 @@ class RestoreJournal:
 
     def drop(self, refs: Iterable[KnobRef]) -> None:
         """Drop knobs that were restored or are gone."""
-        known = [spot for spot in refs if spot in self._originals]
-        for spot in known:
-            del self._originals[spot]
-            self._written.pop(spot, None)
+        known = [ref for ref in refs if ref in self._originals]
+        for ref in known:
+            del self._originals[ref]
+            self._written.pop(ref, None)
         if known:
-            self._write_entries([[*spot.key] for spot in known])
+            self._write_entries([[*ref.key] for ref in known])
 
     def _write_entries(self, entries: Sequence[Any], *, sync: bool = True) -> None:
         """Append entries, or compact an incomplete or oversized file; retry later if the disk is full."""
@@ -112,10 +112,10 @@ class RestoreJournal:
     def _compact(self) -> None:
         entries: list[Any] = [
             {"boot": self._boot},
-            *(_encode_entry(spot, value) for spot, value in self._originals.items()),
+            *(_encode_entry(ref, value) for ref, value in self._originals.items()),
             *(
-                {"ours": _encode_entry(spot, value)}
-                for spot, values in self._written.items()
+                {"ours": _encode_entry(ref, value)}
+                for ref, values in self._written.items()
                 for value in values
             ),
         ]
@@ -149,12 +149,12 @@ def _read(path: Path, boot: str) -> tuple[dict[KnobRef, Value | None], dict[Knob
             case [str(place), str(name), value] if name in ALL_KNOBS:
                 originals[KnobRef(place, ALL_KNOBS[name])] = _decode_value(value)
             case [str(place), str(name)] if name in ALL_KNOBS:
-                spot = KnobRef(place, ALL_KNOBS[name])
-                originals.pop(spot, None)
-                written.pop(spot, None)
+                ref = KnobRef(place, ALL_KNOBS[name])
+                originals.pop(ref, None)
+                written.pop(ref, None)
             case {"ours": [str(place), str(name), value]} if name in ALL_KNOBS:
-                spot = KnobRef(place, ALL_KNOBS[name])
-                written[spot] = (*written.get(spot, ())[-1:], _decode_value(value))
+                ref = KnobRef(place, ALL_KNOBS[name])
+                written[ref] = (*written.get(ref, ())[-1:], _decode_value(value))
     return originals, written
 
 

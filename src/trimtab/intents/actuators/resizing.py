@@ -141,8 +141,8 @@ class ResizeCpu(_ResizeActuator):
         if value <= now:
             return None
         action = self._build_action(state, self._with_size(state, value, now))
-        why = "pods use all of their CPU, and no objective of this Intent measures that"
-        return SafeguardAction(action, why, is_deadly=False)
+        reason = "pods use all of their CPU, and no objective of this Intent measures that"
+        return SafeguardAction(action, reason, is_deadly=False)
 
 
 class ResizeMemory(_ResizeActuator):

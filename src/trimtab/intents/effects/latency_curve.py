@@ -104,10 +104,10 @@ def predict_log_changes(
     The uncertainty that both points share does not count: only the difference of the slopes does.
     """
     start, end = np.empty(theta.size), np.empty(theta.size)
-    here = log_latency(theta, edge, at[0], cache[0], power[0], start)
+    current = log_latency(theta, edge, at[0], cache[0], power[0], start)
     found = np.empty((2, at.shape[0] - 1))
     for row in range(1, at.shape[0]):
-        found[0, row - 1] = log_latency(theta, edge, at[row], cache[row], power[row], end) - here
+        found[0, row - 1] = log_latency(theta, edge, at[row], cache[row], power[row], end) - current
         variance = (MODEL_ERROR * found[0, row - 1]) ** 2
         for i in range(theta.size):
             end[i] -= start[i]

@@ -63,9 +63,9 @@ def fit(shape: ModelFunction, points: FitPoints, *, prior: Floats, spread: Float
     for _ in range(3):
         theta = _minimize(shape, points, theta, prior=prior, precision=precision, noise=noise)
         noise = _estimate_noise(points.residuals(shape(theta)[0])[~points.is_censored])
-    says, slopes = shape(theta)
-    information = (slopes.T * points.robust_weights(says, noise)) @ slopes + np.diag(precision)
-    far = points.robust_loss(says, NOISE) + float(precision @ (theta - prior) ** 2)
+    predicted, slopes = shape(theta)
+    information = (slopes.T * points.robust_weights(predicted, noise)) @ slopes + np.diag(precision)
+    far = points.robust_loss(predicted, NOISE) + float(precision @ (theta - prior) ** 2)
     covariance = np.asarray(np.linalg.inv(information), dtype=np.float64)
     if not (np.isfinite(theta).all() and np.isfinite(covariance).all()):
         raise ArithmeticError("the values of the events are too far apart to fit a model")
@@ -75,21 +75,27 @@ def fit(shape: ModelFunction, points: FitPoints, *, prior: Floats, spread: Float
 def _minimize(
     shape: ModelFunction, points: FitPoints, theta: Floats, *, prior: Floats, precision: Floats, noise: float
 ) -> Floats:
-    def cost(theta: Floats, says: Floats) -> float:
-        return points.robust_loss(says, noise) + float(precision @ (theta - prior) ** 2)
+    def cost(theta: Floats, predicted: Floats) -> float:
+        return points.robust_loss(predicted, noise) + float(precision @ (theta - prior) ** 2)
 
-    says, slopes = shape(theta)
-    now, damping = cost(theta, says), 1e-3
+    predicted, slopes = shape(theta)
+    now, damping = cost(theta, predicted), 1e-3
     for _ in range(_MAX_STEPS):
-        pull = points.robust_weights(says, noise)
-        force = slopes.T @ (pull * points.residuals(says)) + precision * (prior - theta)
+        pull = points.robust_weights(predicted, noise)
+        force = slopes.T @ (pull * points.residuals(predicted)) + precision * (prior - theta)
         stiffness = (slopes.T * pull) @ slopes + np.diag(precision)
         step = np.linalg.solve(stiffness + damping * np.diag(np.diag(stiffness)), force)
-        tried_says, tried_slopes = shape(theta + step)
-        then = cost(theta + step, tried_says)
+        tried_predicted, tried_slopes = shape(theta + step)
+        then = cost(theta + step, tried_predicted)
         if then < now:
             done = now - then < _CONVERGENCE * now
-            theta, says, slopes, now, damping = theta + step, tried_says, tried_slopes, then, damping / 5
+            theta, predicted, slopes, now, damping = (
+                theta + step,
+                tried_predicted,
+                tried_slopes,
+                then,
+                damping / 5,
+            )
             if done:
                 break
         elif damping > 1e8:

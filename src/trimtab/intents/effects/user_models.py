@@ -31,9 +31,9 @@ class ReplicaScalingModel(msgspec.Struct, frozen=True, rename="camel"):
 
     def predict_changes(self, batch: InputBatch, value: float) -> PredictedChanges:  # noqa: ARG002 - in proportion
         was, *would = batch.inputs
-        here = self._log_value(was)
+        before = self._log_value(was)
         return (
-            [self._log_value(each) - here for each in would],
+            [self._log_value(each) - before for each in would],
             [
                 0.0 if each[0] == was[0] else _extrapolation_spread(each.replicas, self.replica_range)
                 for each in would
@@ -61,9 +61,9 @@ class CpuScalingModel(msgspec.Struct, frozen=True, rename="camel"):
 
     def predict_changes(self, batch: InputBatch, value: float) -> PredictedChanges:  # noqa: ARG002 - in proportion
         was, *would = batch.inputs
-        here = self._log_value(was)
+        before = self._log_value(was)
         return (
-            [self._log_value(each) - here for each in would],
+            [self._log_value(each) - before for each in would],
             [
                 0.0 if each.cpu == was.cpu else _extrapolation_spread(each.cpu, self.cpu_range)
                 for each in would
@@ -87,8 +87,8 @@ class OptionModel(msgspec.Struct, frozen=True, rename="camel"):
 
     def predict_changes(self, batch: InputBatch, value: float) -> PredictedChanges:  # noqa: ARG002 - in proportion
         was, *would = batch.inputs
-        here = self._option_change(was)
-        ways = [self._option_change(each) - here for each in would]
+        before = self._option_change(was)
+        ways = [self._option_change(each) - before for each in would]
         return ways, [self.spread if way else 0.0 for way in ways]
 
     def _option_change(self, at: ModelInputs) -> float:

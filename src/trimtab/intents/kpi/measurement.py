@@ -78,8 +78,8 @@ class KpiReading:
         )
 
 
-def unknown_reading(why: str) -> KpiReading:
-    return KpiReading(None, why)
+def unknown_reading(reason: str) -> KpiReading:
+    return KpiReading(None, reason)
 
 
 def as_availability(reading: KpiReading, *, wanted: float) -> KpiReading:

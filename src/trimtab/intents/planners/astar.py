@@ -85,12 +85,12 @@ class AStar:
             )
         if not allowed:
             is_cooling_down = limits.cooldown_until.get(ALL_ACTUATORS, now) > now
-            why = (
+            reason = (
                 "the effect of the last action is not known yet (cool-down)"
                 if is_cooling_down
                 else "every actuator is blocked at the moment"
             )
-            return self._keep(state, goal, why)
+            return self._keep(state, goal, reason)
         if cpu_safeguard := self._plan_safeguard(state, goal, allowed, limits, is_deadly=False):
             return cpu_safeguard
         effects = add_priors(effects, goal, state)
@@ -110,7 +110,7 @@ class AStar:
     ) -> Plan:
         goal = msgspec.structs.replace(goal, z_score=_z_score(self._settings.confidence))
         found = self._search(state, goal, actuators, effects, limits, budget)
-        why = [
+        reason = [
             _format_outcome(each)
             for each in self._expected_outcomes(state, goal)
             if each.verdict is not ObjectiveVerdict.MET
@@ -122,29 +122,29 @@ class AStar:
                 goal,
                 found,
                 Purpose.REACH,
-                [*why, f"this plan is the cheapest of {found.expanded_states} that were examined"],
+                [*reason, f"this plan is the cheapest of {found.expanded_states} that were examined"],
             )
         if not best.actions:
             tried = (
                 self._best_exploration(state, goal, actuators, effects, limits) if limits.explore else None
             )
             if tried is not None:
-                why.append(
+                reason.append(
                     "no action is certain to improve the objectives; an uncertain action is tried, to learn its effect"
                 )
                 found = SearchResult(tried, (), found.expanded_states, True)
-                return self._build_plan(state, goal, found, Purpose.COMPROMISE, why)
-            why.append("no allowed action improves the objectives at an acceptable cost")
-            return self._build_plan(state, goal, found, Purpose.KEEP, why)
+                return self._build_plan(state, goal, found, Purpose.COMPROMISE, reason)
+            reason.append("no allowed action improves the objectives at an acceptable cost")
+            return self._build_plan(state, goal, found, Purpose.KEEP, reason)
         still_missed = [
             _format_outcome(each)
             for each in self._expected_outcomes(best.state, goal)
             if each.verdict is not ObjectiveVerdict.MET
         ]
-        why.append(
+        reason.append(
             f"a compromise, because not all objectives can be met; still missed: {'; '.join(still_missed)}"
         )
-        return self._build_plan(state, goal, found, Purpose.COMPROMISE, why)
+        return self._build_plan(state, goal, found, Purpose.COMPROMISE, reason)
 
     def _release(
         self,
@@ -171,10 +171,10 @@ class AStar:
         enough = settings.min_saving * self._costs.cost(state)
         best = found.best
         if best.actions and best.is_reached and not zero_valued and -best.cost >= enough:
-            why = [
+            reason = [
                 f"all objectives are met with a margin; resources worth {-best.cost:.3g} cores are released"
             ]
-            return self._build_plan(state, goal, found, Purpose.RELEASE, why)
+            return self._build_plan(state, goal, found, Purpose.RELEASE, reason)
         # Without an informative objective, releases would continue until a miss that no model explains. An
         # availability shows
         # failing pods, but not pods that have too little.
@@ -189,9 +189,9 @@ class AStar:
             )
             tried = self._smallest_release(state, optimistic, actuators, effects, limits)
             if tried is not None:
-                why = ["all objectives are met; a small reduction is tried, to learn its effect"]
+                reason = ["all objectives are met; a small reduction is tried, to learn its effect"]
                 return self._build_plan(
-                    state, goal, SearchResult(tried, (), found.expanded_states, True), Purpose.RELEASE, why
+                    state, goal, SearchResult(tried, (), found.expanded_states, True), Purpose.RELEASE, reason
                 )
         return self._keep(
             state,
@@ -269,27 +269,27 @@ class AStar:
         ]
         if not found:
             return None
-        action, why, _ = found[-1]
+        action, reason, _ = found[-1]
         return Plan(
             intent=goal.intent,
             purpose=Purpose.REACH,
             actions=(action,),
             is_urgent=is_deadly,
-            why=(f"{why}, which comes before any objective",),
+            why=(f"{reason}, which comes before any objective",),
             outcomes=self._expected_outcomes(action.after, goal, before=state),
             cost=self._costs.cost(action.after) + action.disruption,
             saved=self._costs.cost(state) - self._costs.cost(action.after),
         )
 
     def _build_plan(
-        self, state: TargetState, goal: Goal, found: SearchResult, purpose: Purpose, why: Sequence[str]
+        self, state: TargetState, goal: Goal, found: SearchResult, purpose: Purpose, reason: Sequence[str]
     ) -> Plan:
         cost, best = self._costs.cost(state), found.best
         return Plan(
             intent=goal.intent,
             purpose=purpose,
             actions=best.actions,
-            why=tuple(why),
+            why=tuple(reason),
             outcomes=self._expected_outcomes(best.state, goal, before=state),
             cost=cost + best.cost,
             saved=-best.cost,
@@ -308,11 +308,11 @@ class AStar:
             expanded_states=found.expanded_states,
         )
 
-    def _keep(self, state: TargetState, goal: Goal, why: str, *, looked_at: int = 0) -> Plan:
+    def _keep(self, state: TargetState, goal: Goal, reason: str, *, looked_at: int = 0) -> Plan:
         return Plan(
             intent=goal.intent,
             purpose=Purpose.KEEP,
-            why=(why,),
+            why=(reason,),
             outcomes=self._expected_outcomes(state, goal),
             cost=self._costs.cost(state),
             expanded_states=looked_at,

@@ -107,7 +107,9 @@ class RemoteActuator:
 
         def ask(channel: grpc.Channel) -> list[IntentAction]:
             answers = CANDIDATES.invoke(channel, request, timeout=self._timeout)
-            actions = [action_from_message(said, before=state) for said in islice(answers, MAX_CANDIDATES)]
+            actions = [
+                action_from_message(message, before=state) for message in islice(answers, MAX_CANDIDATES)
+            ]
             return [msgspec.structs.replace(action, actuator=self.name) for action in actions]
 
         try:

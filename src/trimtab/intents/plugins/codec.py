@@ -74,12 +74,12 @@ def goal_to_message(goal: Goal) -> pb.Goal:
 
 
 def constraints_to_message(limits: PlanConstraints) -> pb.Constraints:
-    said = msgspec.structs.asdict(limits)
+    fields = msgspec.structs.asdict(limits)
     # A plugin does not need the reason of a cool-down.
-    said["cooldown_until"] = {**limits.cooldown_until, **said.pop("refused_until")}
-    del said["max_safeguard_memory"]  # safeguards are not for plugins
+    fields["cooldown_until"] = {**limits.cooldown_until, **fields.pop("refused_until")}
+    del fields["max_safeguard_memory"]  # safeguards are not for plugins
     bounded = {
-        name: value for name, value in said.items() if name not in _OPTIONAL_LIMITS or math.isfinite(value)
+        name: value for name, value in fields.items() if name not in _OPTIONAL_LIMITS or math.isfinite(value)
     }
     return pb.Constraints(**{**bounded, "forbidden": sorted(limits.forbidden)})
 

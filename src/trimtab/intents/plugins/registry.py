@@ -184,19 +184,19 @@ class PluginRegistry:
     def _check_plugin(self, known: RegisteredPlugin, *, now: float) -> None:
         info = known.info
         try:
-            told = INFO.invoke(known.channel, pb.InfoRequest(), timeout=self._timeout)
+            reply = INFO.invoke(known.channel, pb.InfoRequest(), timeout=self._timeout)
         except (grpc.RpcError, ValueError) as error:
             known.failures += 1
             known.mark_failed(describe_rpc_error(error))
             self._redial(known)
         else:
-            if (told.type, told.name) != (info.type, info.name) or VERSION not in told.versions:
+            if (reply.type, reply.name) != (info.type, info.name) or VERSION not in reply.versions:
                 known.failures += 1
                 known.mark_failed(
-                    f"the plugin reports that it is {told.name!r} and speaks {', '.join(told.versions)}"
+                    f"the plugin reports that it is {reply.name!r} and speaks {', '.join(reply.versions)}"
                 )
             else:
-                info.group = told.group or info.name
+                info.group = reply.group or info.name
                 known.mark_available()
         known.check_at = now + CHECK_BACKOFF.delay(known.failures + 1)
 

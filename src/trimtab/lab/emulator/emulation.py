@@ -87,9 +87,9 @@ class EmulationConfig:
             None if self.memory_limit is None else math.ceil(size * self.memory_limit),
         )
 
-    def build_peak_resources(self, course: LoadProfile) -> Resources:
+    def build_peak_resources(self, profile: LoadProfile) -> Resources:
         """Return the resources that the highest demand of a profile needs."""
-        return self.build_resources(float(course.cpu.max()), float(course.memory.max()) + MIN_BYTES)
+        return self.build_resources(float(profile.cpu.max()), float(profile.memory.max()) + MIN_BYTES)
 
 
 class Emulation:
@@ -107,8 +107,8 @@ class Emulation:
         self._client, self._config = client, config
         self.profiles = dict(profiles)
         self.sizes = {
-            name: (sizes or {}).get(name) or config.build_peak_resources(course)
-            for name, course in profiles.items()
+            name: (sizes or {}).get(name) or config.build_peak_resources(profile)
+            for name, profile in profiles.items()
         }
         """The sizes that pods should have."""
         self.period = 0
@@ -167,14 +167,14 @@ class Emulation:
         """Bring a pod closer to the size that it is to have, knowing how it just fared."""
         key = WorkloadKey("Deployment", self._config.namespace, entry.pod)
         need = {} if math.isnan(entry.used_memory) else {CONTAINER: add_headroom(int(entry.used_memory))}
-        wish = DesiredChange(
+        desired = DesiredChange(
             sizes={CONTAINER: self.sizes[entry.pod]},
             strategy=IMMEDIATE_UPDATE,
             can_resize_in_place=True,
             needed_memory=need,
             is_urgent=entry.killed,
         )
-        report = await self._executor.reconcile(key, wish, now=int(time.time()))
+        report = await self._executor.reconcile(key, desired, now=int(time.time()))
         if report is not None and report.state in {WorkloadState.REVERTED, WorkloadState.SKIPPED}:
             self.resize_errors.append(f"{entry.pod}: {report.reason}")
 

@@ -82,7 +82,7 @@ class EmulatedSizing(gymnasium.Env[Doubles, Doubles]):
         self._hour += 1
         self._usage_history.append(_mean_usage(entries))
         paid = compute_costs(_sum_hour(entries), np.array([self._changes]))[0]
-        told = dict(zip(Weights._fields, paid.tolist(), strict=True)) | {
+        info = dict(zip(Weights._fields, paid.tolist(), strict=True)) | {
             "uncapped": bounds[:, UNCAPPED].copy()
         }
         return (
@@ -90,7 +90,7 @@ class EmulatedSizing(gymnasium.Env[Doubles, Doubles]):
             -float(paid @ self._weights),
             False,
             self._hour >= self._hours,
-            told,
+            info,
         )
 
     def close(self) -> None:
@@ -99,10 +99,10 @@ class EmulatedSizing(gymnasium.Env[Doubles, Doubles]):
             self._runner.run(self._stop_episode())
         self._runner.close()
 
-    async def _start_episode(self, course: LoadProfile) -> list[PeriodRecord]:
+    async def _start_episode(self, profile: LoadProfile) -> list[PeriodRecord]:
         client = await Client(self._connection).__aenter__()
         self._client = client
-        emulation = Emulation(client, {POD: course}, self._config)
+        emulation = Emulation(client, {POD: profile}, self._config)
         self._emulation = await emulation.__aenter__()
         return [entry for _ in range(self._periods) for entry in await emulation.run_period()]
 

@@ -84,19 +84,21 @@ def parse_counters(text: str, namespace: str) -> dict[str, Counters]:
         field = _COUNTERS.get(name)
         if field is None or f'namespace="{namespace}"' not in labels:
             continue
-        told = dict(_LABEL.findall(labels))
-        if told.get("container") != CONTAINER:
+        fields = dict(_LABEL.findall(labels))
+        if fields.get("container") != CONTAINER:
             continue
-        here = found.setdefault(told["pod"], {})
+        sample = found.setdefault(fields["pod"], {})
         # Shortly after a restart the endpoint reports the old and the new container; keep the later sample.
-        if stamp and int(stamp) / 1000 < here.get(f"{field}_at", 0.0):
+        if stamp and int(stamp) / 1000 < sample.get(f"{field}_at", 0.0):
             continue
-        here[field] = float(value)
-        here[f"{field}_at"] = int(stamp) / 1000 if stamp else time.time()
+        sample[field] = float(value)
+        sample[f"{field}_at"] = int(stamp) / 1000 if stamp else time.time()
     return {
-        pod: Counters(at=here["cpu_at"], **{key: here[key] for key in _COUNTERS.values() if key in here})
-        for pod, here in found.items()
-        if "cpu" in here
+        pod: Counters(
+            at=sample["cpu_at"], **{key: sample[key] for key in _COUNTERS.values() if key in sample}
+        )
+        for pod, sample in found.items()
+        if "cpu" in sample
     }
 
 

@@ -45,7 +45,7 @@ async def run_stress(
     on_progress: ProgressCallback = lambda _text, _share: None,
 ) -> RunLog:
     """Follow the courses for so many periods, or to their end; everything that was made is gone afterwards."""
-    many = periods or max(course.periods for course in profiles.values())
+    many = periods or max(profile.periods for profile in profiles.values())
     journal = RunLog()
     on_progress("starting pods", 0.0)
     async with Emulation(client, profiles, config, sizes=sizes) as emulation:

@@ -80,8 +80,8 @@ class UtilizationState:
         connected = [each for each in self.pods.values() if each.period >= 0]
         for each in connected:
             each.period += 1
-        heard = await asyncio.gather(*(self.send(each.service, each.current_demand) for each in connected))
-        for each, one in zip(connected, heard, strict=True):
+        replies = await asyncio.gather(*(self.send(each.service, each.current_demand) for each in connected))
+        for each, one in zip(connected, replies, strict=True):
             each.missed_updates += not one
 
     def get_pod(self, pod: str) -> RegisteredPod:

@@ -60,5 +60,5 @@ class Episode:
         changes = self.sim.apply_requests(cpu, memory)
         self.sim.run_hour()
         paid = compute_costs(self.sim.sums, changes)
-        told = {name: paid[:, place] for place, name in enumerate(Weights._fields)}
-        return -(np.nan_to_num(paid) @ self._weights), told | {"measured": find_measured(self.sim.sums)}
+        costs = {name: paid[:, place] for place, name in enumerate(Weights._fields)}
+        return -(np.nan_to_num(paid) @ self._weights), costs | {"measured": find_measured(self.sim.sums)}

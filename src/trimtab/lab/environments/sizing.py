@@ -74,11 +74,11 @@ class Sizing(gymnasium.Env[Doubles, Doubles]):
             np.array([np.clip(value, least, None)])
             for value, least in zip(apply_updater_rule(bounds, compared), (1e-3, 2.0**20), strict=True)
         )
-        rewards, told = self._episode.step(cpu, memory)
+        rewards, details = self._episode.step(cpu, memory)
         self._usage_history.append(_read_usage(fleet))
-        costs = {name: values[0].item() for name, values in told.items()}
-        told = {"uncapped": bounds[:, UNCAPPED].copy(), **costs}
-        return self._observe(fleet), float(rewards[0]), False, fleet.is_over, told
+        costs = {name: values[0].item() for name, values in details.items()}
+        details = {"uncapped": bounds[:, UNCAPPED].copy(), **costs}
+        return self._observe(fleet), float(rewards[0]), False, fleet.is_over, details
 
     def _observe(self, fleet: ContainerSim) -> Doubles:
         day, week = 2 * np.pi * (fleet.time % DAY) / DAY, 2 * np.pi * (fleet.time % WEEK) / WEEK
@@ -126,5 +126,5 @@ class SizingTarget(gymnasium.Env[Singles, Singles]):
         ):  # the next step of many would begin the next episode, which one alone must not
             raise ResetNeeded(EPISODE_OVER)
         seen, rewards, _, truncated, info = self._vector.step(np.asarray(action)[None])
-        told = {name: values[0].item() for name, values in info.items()}
-        return seen[0], float(rewards[0]), False, bool(truncated[0]), told
+        details = {name: values[0].item() for name, values in info.items()}
+        return seen[0], float(rewards[0]), False, bool(truncated[0]), details

@@ -70,9 +70,9 @@ class SizingVector(VectorEnv[Singles, Singles, npt.NDArray[Any]]):
         if self._spans is None:
             raise ResetNeeded(NO_EPISODE)
         cpu, memory = (span.to_size(actions[:, at].astype(np.float64)) for at, span in enumerate(self._spans))
-        rewards, told = self._episode.step(cpu, memory)
+        rewards, costs = self._episode.step(cpu, memory)
         self.is_over = self._episode.sim.is_over
-        return self._observe(), rewards, no, yes if self.is_over else no.copy(), told
+        return self._observe(), rewards, no, yes if self.is_over else no.copy(), costs
 
     def _observe(self) -> Singles:
         seen, self._spans = self._episode.sim.observe()

@@ -85,15 +85,15 @@ class Autoscaler:
     def _fits_elsewhere(self, pods: list[SimulatedPod], *, without: int) -> bool:
         """Return whether all of these pods fit on other nodes."""
         ground = self._world.nodes
-        cpu, memory, room = ground.cpu_left.copy(), ground.memory_left.copy(), ground.pods_left.copy()
-        room[without] = 0
+        cpu, memory, pods_left = ground.cpu_left.copy(), ground.memory_left.copy(), ground.pods_left.copy()
+        pods_left[without] = 0
         for size in sorted((sum_requests(pod.applied) for pod in pods), reverse=True):
             node = select_node(
-                *size, cpu, memory, room, ground.allocatable_cpu, ground.allocatable_memory, True
+                *size, cpu, memory, pods_left, ground.allocatable_cpu, ground.allocatable_memory, True
             )
             if node == UNSCHEDULED:
                 return False
             cpu[node] -= size[0]
             memory[node] -= size[1]
-            room[node] -= 1
+            pods_left[node] -= 1
         return True

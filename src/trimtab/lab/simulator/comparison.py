@@ -80,9 +80,9 @@ def require_matching_workloads(policy_name: str, scenario: Scenario) -> None:
     if policies and not any(
         _is_selected(spec, workload) for spec in policies for workload in scenario.workloads
     ):
-        there = ", ".join(sorted({workload.namespace for workload in scenario.workloads}))
+        namespaces = ", ".join(sorted({workload.namespace for workload in scenario.workloads}))
         raise TrimtabError(
-            f"{policy_name}: the policy selects no workload; the simulated namespaces are {there}, and have no labels"
+            f"{policy_name}: the policy selects no workload; the simulated namespaces are {namespaces}, and have no labels"
         )
 
 
@@ -170,12 +170,14 @@ async def run_policy(
     on_progress: Callable[[float], None] = lambda _: None,
 ) -> PolicyRun:
     """Run the cluster under a contender for some days; `advance` is called with the share that is done."""
-    async with Simulation(scenario, policies=load_policies(policy_name), seed=seed, autoscale=True) as stage:
-        course = PolicyRun(policy_name, scenario.pools[0], counted_from=stage.world.start + warm_up)
-        stage.subscribe(course.record)
-        steps = round(days * 86400 / stage.step)
+    async with Simulation(
+        scenario, policies=load_policies(policy_name), seed=seed, autoscale=True
+    ) as simulation:
+        run = PolicyRun(policy_name, scenario.pools[0], counted_from=simulation.world.start + warm_up)
+        simulation.subscribe(run.record)
+        steps = round(days * 86400 / simulation.step)
         for done in range(1, steps + 1):
-            await stage.run(stage.step)
+            await simulation.run(simulation.step)
             if done % 12 == 0 or done == steps:
                 on_progress(done / steps)
-    return course
+    return run

@@ -96,8 +96,8 @@ def evict_under_pressure(world: SimulatedWorld) -> None:
     containers = world.container_arrays.containers
     rows, firsts = group_rows_by_node(containers.node, len(nodes.memory))
     for node in short.tolist():
-        theirs = rows[firsts[node] : firsts[node + 1]].tolist()
-        pods = {pod.uid: pod for pod, _ in map(world.find_container, theirs)}
+        node_rows = rows[firsts[node] : firsts[node + 1]].tolist()
+        pods = {pod.uid: pod for pod, _ in map(world.find_container, node_rows)}
         beyond = {
             uid: sum(float(containers.memory[row] - containers.memory_request[row]) for row in pod.rows)
             for uid, pod in pods.items()

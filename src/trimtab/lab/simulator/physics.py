@@ -222,11 +222,11 @@ def _resolve_contention(containers: Containers, nodes: Nodes) -> None:
     """Share CPU and kill for memory on the nodes that are asked for more than they have."""
     rows, firsts = group_rows_by_node(containers.node, len(nodes.cpu))
     for place in range(len(nodes.cpu)):
-        theirs = rows[firsts[place] : firsts[place + 1]]
+        node_rows = rows[firsts[place] : firsts[place + 1]]
         if nodes.cpu[place] > nodes.cpu_capacity[place]:
-            _share_cpu(containers.cpu_request, containers.cpu, theirs, nodes.cpu_capacity[place])
+            _share_cpu(containers.cpu_request, containers.cpu, node_rows, nodes.cpu_capacity[place])
             nodes.cpu[place] = 0.0
-            for row in theirs:
+            for row in node_rows:
                 nodes.cpu[place] += containers.cpu[row]
         while nodes.memory[place] > nodes.memory_capacity[place]:
             victim = _select_oom_victim(
@@ -234,7 +234,7 @@ def _resolve_contention(containers: Containers, nodes: Nodes) -> None:
                 containers.memory_request,
                 containers.qos,
                 containers.killed,
-                theirs,
+                node_rows,
                 nodes.memory_capacity[place],
             )
             if victim < 0:
@@ -242,7 +242,7 @@ def _resolve_contention(containers: Containers, nodes: Nodes) -> None:
             containers.killed[victim] = KILLED_BY_NODE
             # Subtracting the victim would leave rounding errors: sum again, so that an empty node has exactly 0.
             nodes.memory[place] = 0.0
-            for row in theirs:
+            for row in node_rows:
                 if containers.killed[row] == NOT_KILLED:
                     nodes.memory[place] += containers.memory[row]
 
@@ -260,11 +260,11 @@ def _share_cpu(request: Floats, cpu: Floats, rows: Indices, capacity: float) -> 
         level = max(left, 0.0) / weight
         for at in range(len(rows)):
             row = rows[at]
-            theirs = max(request[row], MIN_CPU_WEIGHT)
-            if not served[at] and cpu[row] <= level * theirs:
+            node_rows = max(request[row], MIN_CPU_WEIGHT)
+            if not served[at] and cpu[row] <= level * node_rows:
                 served[at] = 1
                 left -= cpu[row]
-                weight -= theirs
+                weight -= node_rows
                 more = True
         if weight <= 0.0:
             return
@@ -317,10 +317,10 @@ def compute_throttled_share(used: float, limit: float, burst: float) -> float:
     """
     if burst <= 0.0 or used <= 0.0:
         return 0.0
-    room = (limit - used) / (burst * used)
-    if room > 40.0:
+    headroom = (limit - used) / (burst * used)
+    if headroom > 40.0:
         return 0.0
-    return float(np.exp(-1.41421356 * room - 0.2 * room * room))
+    return float(np.exp(-1.41421356 * headroom - 0.2 * headroom * headroom))
 
 
 @njit(cache=True, error_model="numpy")

@@ -24,19 +24,19 @@ ChartLine = tuple[str, Floats]
 def render_page(title: str, runs: Sequence[PolicyRun], rows: Sequence[Sequence[str]]) -> str:
     """The page; `rows` is the table with its head."""
     charts = [
-        _render_comparison_chart("Nodes", runs, lambda course: course.metric_series("nodes")),
+        _render_comparison_chart("Nodes", runs, lambda run: run.metric_series("nodes")),
         _render_comparison_chart(
-            "Dollars a month that requests cost", runs, lambda course: course.metric_series("dollars_month")
+            "Dollars a month that requests cost", runs, lambda run: run.metric_series("dollars_month")
         ),
         *map(_render_cpu_chart, runs),
         *map(_render_memory_chart, runs),
         _render_comparison_chart(
             "Containers killed for memory, so far",
             runs,
-            lambda course: np.cumsum(course.metric_series("kills")),
+            lambda run: np.cumsum(run.metric_series("kills")),
         ),
         _render_comparison_chart(
-            "Services that miss their objective", runs, lambda course: course.metric_series("slow")
+            "Services that miss their objective", runs, lambda run: run.metric_series("slow")
         ),
     ]
     return (
@@ -49,25 +49,23 @@ def render_page(title: str, runs: Sequence[PolicyRun], rows: Sequence[Sequence[s
 def _render_comparison_chart(
     title: str, runs: Sequence[PolicyRun], select: Callable[[PolicyRun], Floats]
 ) -> str:
-    return render_chart(
-        title, _elapsed_days(runs[0]), [(course.policy_name, select(course)) for course in runs]
-    )
+    return render_chart(title, _elapsed_days(runs[0]), [(run.policy_name, select(run)) for run in runs])
 
 
-def _render_cpu_chart(course: PolicyRun) -> str:
-    lines = [(what, course.metric_series(f"cpu_{what}")) for what in ("allocatable", "requested", "used")]
-    return render_chart(f"CPU under {course.policy_name}, cores", _elapsed_days(course), lines)
+def _render_cpu_chart(run: PolicyRun) -> str:
+    lines = [(what, run.metric_series(f"cpu_{what}")) for what in ("allocatable", "requested", "used")]
+    return render_chart(f"CPU under {run.policy_name}, cores", _elapsed_days(run), lines)
 
 
-def _render_memory_chart(course: PolicyRun) -> str:
+def _render_memory_chart(run: PolicyRun) -> str:
     lines = [
-        (what, course.metric_series(f"memory_{what}") / GIB) for what in ("allocatable", "requested", "used")
+        (what, run.metric_series(f"memory_{what}") / GIB) for what in ("allocatable", "requested", "used")
     ]
-    return render_chart(f"Memory under {course.policy_name}, GiB", _elapsed_days(course), lines)
+    return render_chart(f"Memory under {run.policy_name}, GiB", _elapsed_days(run), lines)
 
 
-def _elapsed_days(course: PolicyRun) -> Floats:
-    at = course.metric_series("at")
+def _elapsed_days(run: PolicyRun) -> Floats:
+    at = run.metric_series("at")
     days: Floats = (at - at[0]) / 86400
     return days
 

@@ -63,8 +63,10 @@ def _build_resource_examples(
         if hour > 0:  # of one hour alone nothing can be learned
             coming = usage[(hour + 1) * an_hour : (hour + 2) * an_hour]
             levels, _, shown = record.compute_features(hour, trace.start + (hour + 1) * an_hour * trace.step)
-            came = _build_peak_targets(coming) if peaks else coming[rng.integers(len(coming), size=SAMPLES)]
-            ratios = np.log(np.maximum(came, 1e-12) / levels).T
+            outcome = (
+                _build_peak_targets(coming) if peaks else coming[rng.integers(len(coming), size=SAMPLES)]
+            )
+            ratios = np.log(np.maximum(outcome, 1e-12) / levels).T
             kept = np.isfinite(ratios).any(axis=1) & (rng.random(len(ratios)) < share)
             bounded = np.clip(ratios[kept], -MAX_LOG_RATIO, MAX_LOG_RATIO)
             parts.append(Examples(shown[kept].astype(np.float32), bounded.astype(np.float32)))
@@ -74,6 +76,6 @@ def _build_resource_examples(
 
 def _build_peak_targets(coming: Floats) -> Floats:
     """The peak, and nothing in the other places."""
-    came = np.full((SAMPLES, coming.shape[1]), np.nan)
-    came[0] = np.fmax.reduce(coming, axis=0)
-    return came
+    outcome = np.full((SAMPLES, coming.shape[1]), np.nan)
+    outcome[0] = np.fmax.reduce(coming, axis=0)
+    return outcome

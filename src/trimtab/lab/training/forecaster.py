@@ -56,10 +56,10 @@ def predict_quantiles(parameters: jax_network.Parameters, shown: Any) -> Any:
     return answers[:, :1] + jnp.concatenate([jnp.zeros_like(steps[:, :1]), jnp.cumsum(steps, axis=1)], axis=1)
 
 
-def pinball_loss(parameters: jax_network.Parameters, shown: Any, came: Any) -> Any:
+def pinball_loss(parameters: jax_network.Parameters, shown: Any, outcome: Any) -> Any:
     """The loss: 0 for one who knows; each quantile counts by how wide the loss around it is."""
-    known = ~jnp.isnan(came)
-    error = jnp.where(known, came, 0.0)[:, :, None] - predict_quantiles(parameters, shown)[:, None, :]
+    known = ~jnp.isnan(outcome)
+    error = jnp.where(known, outcome, 0.0)[:, :, None] - predict_quantiles(parameters, shown)[:, None, :]
     paid = jnp.maximum(TAUS * error, (TAUS - 1.0) * error) / jnp.sqrt(TAUS * (1.0 - TAUS))
     return (paid.mean(axis=2) * known).sum() / jnp.maximum(known.sum(), 1)
 
@@ -108,9 +108,9 @@ class ForecasterLearner(Learner):
         for _ in range(self.config.steps):
             batch = {}
             for name in self.tree["networks"]:
-                shown, came = self._training_examples[name]
+                shown, outcome = self._training_examples[name]
                 rows = chance.integers(len(shown), size=self.config.batch)
-                batch[name] = (shown[rows], came[rows])
+                batch[name] = (shown[rows], outcome[rows])
             self.tree, loss = self._compiled.step(self.tree, batch)
             losses.append(loss)
         figures = {"loss": float(np.mean(np.array(losses)))}
@@ -170,9 +170,12 @@ def _gather_examples(
     made = workers(_build_part, parts)
     found = []
     for which in range(2):
-        mine = [(Examples.empty(), Examples.empty()), *made[which::2]]
+        own_examples = [(Examples.empty(), Examples.empty()), *made[which::2]]
         found.append(
-            {name: Examples.concatenate([pair[at] for pair in mine]) for at, name in enumerate(RESOURCES)}
+            {
+                name: Examples.concatenate([pair[at] for pair in own_examples])
+                for at, name in enumerate(RESOURCES)
+            }
         )
     if not any(len(part.features) for part in found[0].values()):
         raise TrimtabError("train: the recordings are too short: training needs at least three hours")

@@ -123,12 +123,12 @@ def _require_same_settings(path: Path, before: Provenance, now: Provenance) -> N
     names = [name for name in {**then, **wanted} if then.get(name) != wanted.get(name)]
     names = [name for name in names if name != "command"] or names  # which says it all once more
     if names:
-        told = "; ".join(
+        differences = "; ".join(
             f"{name}: {then.get(name)} then, {wanted.get(name)} now" for name in names[:MAX_SHOWN_DIFFERENCES]
         )
         more = f" and {len(names) - MAX_SHOWN_DIFFERENCES} more" if len(names) > MAX_SHOWN_DIFFERENCES else ""
         raise TrimtabError(
-            f"{path.parent}: this run was started with other data or settings ({told}{more}); use the same ones, or name"
+            f"{path.parent}: this run was started with other data or settings ({differences}{more}); use the same ones, or name"
             " another folder"
         )
 

@@ -68,8 +68,8 @@ class RolloutShard:
 def run_shard(shard: RolloutShard) -> Rollout:
     """The shard's episodes."""
     chance = np.random.default_rng(shard.seed)
-    course = vars(shard.config)
-    env = SizingVector(shard.containers, **course)
+    settings = vars(shard.config)
+    env = SizingVector(shard.containers, **settings)
     view, _ = env.reset(seed=int(chance.integers(2**31)))
     hours = shard.config.hours
     seen = np.empty((hours + 1, shard.containers, OBSERVATION_SIZE), np.float32)
@@ -80,9 +80,9 @@ def run_shard(shard: RolloutShard) -> Rollout:
     for hour in range(hours):
         seen[hour] = view
         chosen[hour] = choose_actions(shard, view, chance)
-        view, reward, _, _, told = env.step((1.0 / (1.0 + np.exp(-chosen[hour]))).astype(np.float32))
-        rewards[hour], measured[hour] = reward, told["measured"]
-        costs.append(np.stack([told[name] for name in shard.config.weights._fields], axis=1))
+        view, reward, _, _, info = env.step((1.0 / (1.0 + np.exp(-chosen[hour]))).astype(np.float32))
+        rewards[hour], measured[hour] = reward, info["measured"]
+        costs.append(np.stack([info[name] for name in shard.config.weights._fields], axis=1))
     seen[hours] = view
     return Rollout(seen, chosen, rewards, measured, mean_known(np.concatenate(costs)))
 

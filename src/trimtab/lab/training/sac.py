@@ -169,9 +169,9 @@ def _compile_steps(rate: float, discount: float, follow: float, undecided: float
         def loss(learned: Any) -> Any:
             judged = (_q_value(learned["critics"][name], seen, chosen) for name in CRITICS)
             miss = sum(optax.huber_loss(worth, aim, delta=5.0).mean() for worth in judged)
-            mine, likely = sample_action(learned["agent"], seen, strays[1])
+            own_action, likely = sample_action(learned["agent"], seen, strays[1])
             fixed = jax.lax.stop_gradient(learned["critics"])
-            worth = jnp.minimum(*(_q_value(fixed[name], seen, mine) for name in CRITICS))
+            worth = jnp.minimum(*(_q_value(fixed[name], seen, own_action) for name in CRITICS))
             lack = jax.lax.stop_gradient(likely + undecided).mean()
             return miss + (price * likely - worth).mean() - learned["price"] * lack
 

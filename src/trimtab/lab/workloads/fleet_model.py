@@ -90,9 +90,9 @@ def load_fitted_settings(name: str) -> type[FleetSettings]:
     numbers = json.loads((FITTED_DIR / f"{name}.json").read_text())["numbers"]
     fields: dict[str, Any] = {}
     for field, number in numbers.items():
-        told = copy(FleetSettings.model_fields[field])
-        told.default = tuple(number) if isinstance(number, list) else number
-        fields[field] = (told.annotation, told)
+        info = copy(FleetSettings.model_fields[field])
+        info.default = tuple(number) if isinstance(number, list) else number
+        fields[field] = (info.annotation, info)
     return create_model(
         f"{name.capitalize()}Settings", __base__=FleetSettings, __doc__=f"{name}'s.", **fields
     )
@@ -113,15 +113,15 @@ class FleetGenerator(SampledGenerator[FleetSettings]):
                 s.variability, _draw_correlated_places(sampler, -large, s.small_vary)
             ),
         )
-        course, width = cpu
+        log_cpu, width = cpu
         bursts = np.where(self._draw_bursts(sampler), s.burst_size, 1.0)
         cores = _scale_to_mean(
-            np.exp(width * course) * bursts, _interpolate_quantiles(s.mean_cores, _normal_cdf(large))
+            np.exp(width * log_cpu) * bursts, _interpolate_quantiles(s.mean_cores, _normal_cdf(large))
         )
         held = _interpolate_quantiles(s.mean_mib, _draw_correlated_places(sampler, large, s.sizes_together))
         return Curves(
             cpu=np.minimum(cores, s.most_cores),
-            memory=_scale_to_mean(self._draw_memory(sampler, course), held) * MIB,
+            memory=_scale_to_mean(self._draw_memory(sampler, log_cpu), held) * MIB,
         )
 
     def _draw_log_cpu(self, sampler: Sampler, *, variability: Floats) -> tuple[Floats, Floats]:
@@ -132,8 +132,8 @@ class FleetGenerator(SampledGenerator[FleetSettings]):
         turn = 2 * np.pi * (sampler.seconds / DAY - late)
         day = (np.cos(turn) + 0.3 * np.cos(2 * turn)) * np.sqrt(2 / 1.09)
         keeps = np.clip(_draw_quantile(sampler, s.persistence), 0.0, 0.9999) ** (sampler.step / MEASURED_STEP)
-        course = np.sqrt(daily) * day + np.sqrt(1 - daily) * sampler.draw_autocorrelated(keeps)
-        return course, np.sqrt(np.log1p(variability**2))
+        log_cpu = np.sqrt(daily) * day + np.sqrt(1 - daily) * sampler.draw_autocorrelated(keeps)
+        return log_cpu, np.sqrt(np.log1p(variability**2))
 
     def _draw_bursts(self, sampler: Sampler) -> npt.NDArray[np.bool_]:
         """Return whether each sample is in a burst: a two-state Markov chain with a random start."""

@@ -45,11 +45,13 @@ class Jvm(SampledGenerator[JvmSettings]):
         s = self.settings
         busy = s.night_share + (1 - s.night_share) * sampler.daily_curve(peak_hour=14.0)
         work = busy * sampler.draw_noise(s.noise)
-        room = max(s.heap_mib - s.live_mib, 1e-9)
-        made = np.cumsum(work * s.mib_a_second * sampler.step, axis=1) + sampler.draw_uniform(0, room)
-        collections = np.diff(np.floor(made / room), axis=1, prepend=0.0)
+        free_heap = max(s.heap_mib - s.live_mib, 1e-9)
+        allocated = np.cumsum(work * s.mib_a_second * sampler.step, axis=1) + sampler.draw_uniform(
+            0, free_heap
+        )
+        collections = np.diff(np.floor(allocated / free_heap), axis=1, prepend=0.0)
         collections[:, 0] = 0.0
-        heap = s.live_mib + made % room
+        heap = s.live_mib + allocated % free_heap
         if not s.returns:
             heap = np.maximum.accumulate(np.where(collections > 0, s.heap_mib, heap), axis=1)
         size = sampler.draw_sizes(s.spread)

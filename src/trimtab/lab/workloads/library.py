@@ -53,73 +53,73 @@ class WorkloadLibrary:
 
     def save(self, workload: GeneratedWorkload, *, id: str | None = None) -> str:  # noqa: A002 - what the seed calls it
         """Keep a workload; its id, made of what it is made of when none is given."""
-        about = _describe(workload)
-        name = validate_id(id) if id is not None else _derive_id(about)
-        place = self.path / name
-        if place.exists():
+        description = _describe(workload)
+        name = validate_id(id) if id is not None else _derive_id(description)
+        path = self.path / name
+        if path.exists():
             with suppress(OSError, ValueError):  # a folder that holds no workload is taken all the same
-                if self._read_description(name) == about:
+                if self._read_description(name) == description:
                     return name
-            raise TrimtabError(f"workload {name}: {place} already has another workload; choose another --id")
+            raise TrimtabError(f"workload {name}: {path} already has another workload; choose another --id")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             partial = Path(tempfile.mkdtemp(dir=self.path, prefix=f".{name}."))
         except OSError as error:
             raise TrimtabError(f"--folder {self.path}: cannot be written: {error.strerror}") from None
         try:
-            _write_files(partial, workload, about)
-            partial.rename(place)
+            _write_files(partial, workload, description)
+            partial.rename(path)
         except OSError as error:
-            raise TrimtabError(f"workload {name}: {place}: cannot be written: {error.strerror}") from None
+            raise TrimtabError(f"workload {name}: {path}: cannot be written: {error.strerror}") from None
         finally:
             shutil.rmtree(partial, ignore_errors=True)
         return name
 
     def load(self, id: str) -> GeneratedWorkload:  # noqa: A002
         """Load a workload; a missing or damaged one raises a TrimtabError that names the id."""
-        place = self.path / validate_id(id)
-        if not self._is_directory(place):
+        path = self.path / validate_id(id)
+        if not self._is_directory(path):
             known = ", ".join(saved.id for saved in self.list_saved()) or "none"
             raise TrimtabError(f"workload {id}: it does not exist in {self.path}; there are: {known}")
         try:
-            about = self._read_description(id)
-            with np.load(place / ARRAYS_FILE, allow_pickle=False) as arrays:
+            description = self._read_description(id)
+            with np.load(path / ARRAYS_FILE, allow_pickle=False) as arrays:
                 return GeneratedWorkload(
-                    type=about["type"],
-                    step=about["step"],
+                    type=description["type"],
+                    step=description["step"],
                     cpu=arrays["cpu"],
                     memory=arrays["memory"],
                     requests=arrays.get("requests"),
-                    start=about["start"],
-                    settings=about["settings"],
-                    seed=about["seed"],
+                    start=description["start"],
+                    settings=description["settings"],
+                    seed=description["seed"],
                 )
         except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-            raise TrimtabError(f"workload {id}: {place} is damaged: {str(error).splitlines()[0]}") from None
+            raise TrimtabError(f"workload {id}: {path} is damaged: {str(error).splitlines()[0]}") from None
 
     def list_saved(self) -> list[SavedWorkload]:
         """Those that are there and whole, by id."""
         found = []
-        for place in sorted(self.path.glob(f"*/{DESCRIPTION_FILE}")) if self._is_directory(self.path) else ():
-            if place.parent.name.startswith("."):
+        for path in sorted(self.path.glob(f"*/{DESCRIPTION_FILE}")) if self._is_directory(self.path) else ():
+            if path.parent.name.startswith("."):
                 continue
             try:
-                about = json.loads(place.read_text())
+                description = json.loads(path.read_text())
                 keys = ("type", "series", "steps", "step", "seed")
-                found.append(SavedWorkload(place.parent.name, *(about[key] for key in keys)))
+                found.append(SavedWorkload(path.parent.name, *(description[key] for key in keys)))
             except (OSError, ValueError, KeyError, TypeError):
                 continue
         return found
 
-    def _is_directory(self, place: Path) -> bool:
+    def _is_directory(self, path: Path) -> bool:
         try:
-            return place.is_dir()
+            return path.is_dir()
         except OSError as error:
             raise TrimtabError(f"--folder {self.path}: cannot be read: {error.strerror}") from None
 
     def _read_description(self, name: str) -> dict[str, Any]:
-        told: dict[str, Any] = json.loads((self.path / name / DESCRIPTION_FILE).read_text())
-        return told
+        description: dict[str, Any] = json.loads((self.path / name / DESCRIPTION_FILE).read_text())
+        return description
 
 
 def validate_id(id: str) -> str:  # noqa: A002
@@ -141,15 +141,15 @@ def _describe(workload: GeneratedWorkload) -> dict[str, Any]:
     }
 
 
-def _derive_id(about: dict[str, Any]) -> str:
-    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
-    return f"{about['type']}-{digest[:8]}"
+def _derive_id(description: dict[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()
+    return f"{description['type']}-{digest[:8]}"
 
 
-def _write_files(place: Path, workload: GeneratedWorkload, about: dict[str, Any]) -> None:
+def _write_files(path: Path, workload: GeneratedWorkload, description: dict[str, Any]) -> None:
     arrays = {"cpu": workload.cpu, "memory": workload.memory}
     if workload.requests is not None:
         arrays["requests"] = workload.requests
-    np.savez_compressed(place / ARRAYS_FILE, allow_pickle=False, **arrays)
-    (place / DESCRIPTION_FILE).write_text(json.dumps(about, indent=2) + "\n")
-    place.chmod(0o755)
+    np.savez_compressed(path / ARRAYS_FILE, allow_pickle=False, **arrays)
+    (path / DESCRIPTION_FILE).write_text(json.dumps(description, indent=2) + "\n")
+    path.chmod(0o755)

@@ -32,10 +32,10 @@ class MemoryLeak(SampledGenerator[MemoryLeakSettings]):
 
     def draw_curves(self, sampler: Sampler) -> Curves:
         s = self.settings
-        room = max(s.most_mib - s.mib, 1e-9)
+        span = max(s.most_mib - s.mib, 1e-9)
         grown = np.cumsum(s.mib_an_hour * sampler.step / 3600 * sampler.draw_noise(s.unsteadiness), axis=1)
         size = sampler.draw_sizes(s.spread)
         return Curves(
             cpu=size * s.cores * sampler.draw_noise(s.noise),
-            memory=size * (s.mib + (grown + sampler.draw_uniform(0, room)) % room) * MIB,
+            memory=size * (s.mib + (grown + sampler.draw_uniform(0, span)) % span) * MIB,
         )

@@ -41,10 +41,10 @@ def render_page(workload: GeneratedWorkload, title: str) -> str:
         f"<h2>{escape(name)}</h2>{_render_svg(rows_, workload.step)}"
         for name, rows_ in build_panels(workload)
     )
-    told = f"{workload.series} series of {workload.steps} samples, {workload.step:g} s apart; seed {workload.seed}"
+    description = f"{workload.series} series of {workload.steps} samples, {workload.step:g} s apart; seed {workload.seed}"
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(title)}</title><style>{STYLE}</style>"
-        f"<h1>{escape(title)}</h1><p>{told}.</p>{charts}<h2>Settings</h2><table>{rows}</table>\n"
+        f"<h1>{escape(title)}</h1><p>{description}.</p>{charts}<h2>Settings</h2><table>{rows}</table>\n"
     )
 
 

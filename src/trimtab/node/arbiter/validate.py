@@ -72,20 +72,20 @@ class _Validator:
         self._accepted: dict[KnobRef, Value] = {}
         self._rejected: list[RejectedValue] = []
         self._wanted = dict(wanted)
-        self._queue = [_order_key(spot) for spot in wanted]
+        self._queue = [_order_key(ref) for ref in wanted]
         heapq.heapify(self._queue)
 
     def run(self) -> tuple[dict[KnobRef, Value], list[RejectedValue]]:
-        by_key = {spot.key: spot for spot in self._wanted}
+        by_key = {ref.key: ref for ref in self._wanted}
         while self._queue:
             *_, path, name = heapq.heappop(self._queue)
-            spot = by_key[path, name]
-            value = self._clip(spot, self._wanted[spot])
-            if problem := _find_problem(spot, value):
-                self._rejected.append(RejectedValue(spot, problem))
+            ref = by_key[path, name]
+            value = self._clip(ref, self._wanted[ref])
+            if problem := _find_problem(ref, value):
+                self._rejected.append(RejectedValue(ref, problem))
                 continue
-            self._accepted[spot] = value
-            for other in self._find_affected(spot):
+            self._accepted[ref] = value
+            for other in self._find_affected(ref):
                 if other not in self._wanted:
                     undisturbed = self._baseline.value(other)
                     if undisturbed is not None and self._clip(other, undisturbed) != undisturbed:

@@ -78,8 +78,8 @@ class Hierarchy:
         for each in self.walk(path):
             # One that ends meanwhile, or that is threaded under another cgroup, has none.
             with suppress(CgroupNotFound, OSError):
-                here = self.cgroup(each).read(THREADS)
-                found.extend(here)
+                threads = self.cgroup(each).read(THREADS)
+                found.extend(threads)
         return tuple(found)
 
 

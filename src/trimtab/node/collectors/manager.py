@@ -96,7 +96,7 @@ class CollectorManager:
     @property
     def failing(self) -> dict[str, str]:
         """Return the collectors whose last round failed, with the reason."""
-        return {name: why for name in self._collectors if (why := self._errors.current(name))}
+        return {name: reason for name in self._collectors if (reason := self._errors.current(name))}
 
     def collect(self, view: NodeView, now: float) -> None:
         self._series.now = now
@@ -104,8 +104,8 @@ class CollectorManager:
             began = self._cpu_time()
             try:
                 collector.collect(view, self._series)
-            except CollectorUnsupported as why:
-                self._disable(collector, str(why))
+            except CollectorUnsupported as reason:
+                self._disable(collector, str(reason))
             except Exception as error:  # noqa: BLE001 - the other collectors must go on
                 self._record_failure(collector, error)
             else:
@@ -129,8 +129,8 @@ class CollectorManager:
             self._due[name] = max(due, now - collector.period) + collector.period
             yield collector
 
-    def _disable(self, collector: Collector, why: str) -> None:
-        log.info("collector.unsupported", collector=collector.name, reason=why)
+    def _disable(self, collector: Collector, reason: str) -> None:
+        log.info("collector.unsupported", collector=collector.name, reason=reason)
         collector.close()
         del self._collectors[collector.name]
         self._up.labels(collector.name).set(0)

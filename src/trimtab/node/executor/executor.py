@@ -64,22 +64,22 @@ class Executor:
     ) -> WriteResult:
         """Write differences and restore undecided knobs; `external_values` are values that others set."""
         done = WriteResult()
-        wanted = {spot: self._files.normalize(spot, value) for spot, value in decided.items()}
+        wanted = {ref: self._files.normalize(ref, value) for ref, value in decided.items()}
         present = self._read_current({**self._find_restorable(wanted), **wanted}, now, external_values)
-        stale = {spot: before for spot, before in self._journal.originals.items() if spot not in wanted}
+        stale = {ref: before for ref, before in self._journal.originals.items() if ref not in wanted}
         back = self._find_restorable(wanted)
-        goal = {spot: value for spot, value in {**wanted, **back}.items() if spot in present}
+        goal = {ref: value for ref, value in {**wanted, **back}.items() if ref in present}
         if not self._dry_run:
-            new = self._find_new_originals({spot: goal[spot] for spot in wanted if spot in goal})
+            new = self._find_new_originals({ref: goal[ref] for ref in wanted if ref in goal})
             try:
                 self._journal.record_originals(new)
             except OSError as error:  # for example a full disk: known originals are still restored
                 done.rejected |= dict.fromkeys(new, f"cannot be written to the journal: {error.strerror}")
-                goal = {spot: value for spot, value in goal.items() if spot not in new}
-        for spot, value in order_writes(goal, present):
-            self._write(spot, value, done, now)
-        for spot, value in goal.items():
-            self._read_back(spot, value, done, now)
+                goal = {ref: value for ref, value in goal.items() if ref not in new}
+        for ref, value in order_writes(goal, present):
+            self._write(ref, value, done, now)
+        for ref, value in goal.items():
+            self._read_back(ref, value, done, now)
         self._drop_restored(stale, wanted, present, done)
         return done
 
@@ -93,7 +93,7 @@ class Executor:
         if self._dry_run or self._files.version is not CgroupVersion.V1:
             return
         world, found = self.build_baseline(), dict[KnobRef, Value | None]()
-        squeezed = [spot for spot in self._journal.originals if spot.knob == CPUSET_CPUS]
+        squeezed = [ref for ref in self._journal.originals if ref.knob == CPUSET_CPUS]
         for parent in squeezed:
             for child in (KnobRef(path, CPUSET_CPUS) for path in world.children(parent.path)):
                 before = None if child in self._journal.originals else world.value(child)
@@ -122,25 +122,25 @@ class Executor:
     def _find_restorable(self, wanted: Mapping[KnobRef, Value]) -> dict[KnobRef, Value]:
         """Return the originals to restore, of knobs that existed."""
         originals = self._journal.originals.items()
-        return {spot: before for spot, before in originals if spot not in wanted and before is not None}
+        return {ref: before for ref, before in originals if ref not in wanted and before is not None}
 
     def _read_current(
         self, goal: Mapping[KnobRef, Value], now: float, external_values: Mapping[KnobRef, Value]
     ) -> dict[KnobRef, Value]:
         """Return the current values, without missing knobs; record values that others have set."""
         present: dict[KnobRef, Value] = {}
-        for spot, value in goal.items():
-            seen, when = self._last_seen.get(spot, (None, float("-inf")))
+        for ref, value in goal.items():
+            seen, when = self._last_seen.get(ref, (None, float("-inf")))
             if seen == value and (self._dry_run or is_recent(when, now, within=RECHECK_SECONDS)):
-                present[spot] = value
-            elif (held := self._files.read(spot)) is not None:
-                is_anothers = external_values.get(spot) == held or self._is_foreign_value(spot, held, seen)
-                if is_anothers and not self._dry_run and self._journal.originals.get(spot, held) != held:
-                    self._journal.update_original(spot, held)
-                present[spot] = held
-                self._last_seen[spot] = (held, now)
-            elif self._files.can_create(spot):
-                present[spot] = {}
+                present[ref] = value
+            elif (held := self._files.read(ref)) is not None:
+                is_anothers = external_values.get(ref) == held or self._is_foreign_value(ref, held, seen)
+                if is_anothers and not self._dry_run and self._journal.originals.get(ref, held) != held:
+                    self._journal.update_original(ref, held)
+                present[ref] = held
+                self._last_seen[ref] = (held, now)
+            elif self._files.can_create(ref):
+                present[ref] = {}
         return present
 
     def _is_foreign_value(self, ref: KnobRef, held: Value, seen: Value | None) -> bool:
@@ -153,8 +153,8 @@ class Executor:
     def _find_new_originals(self, wanted: Mapping[KnobRef, Value]) -> dict[KnobRef, Value | None]:
         """Return the originals of knobs that are about to change and are not in the journal."""
         world = self.build_baseline()
-        new = {spot: world.value(spot) for spot in wanted if spot not in self._journal.originals}
-        return {spot: before for spot, before in new.items() if before != wanted[spot]}
+        new = {ref: world.value(ref) for ref in wanted if ref not in self._journal.originals}
+        return {ref: before for ref, before in new.items() if before != wanted[ref]}
 
     def _write(self, ref: KnobRef, value: Value, done: WriteResult, now: float) -> None:
         if self._dry_run:
@@ -198,13 +198,13 @@ class Executor:
         """Remove restored and vanished knobs from the journal."""
         gone = wanted.keys() - present.keys()
         if not self._dry_run:
-            for spot, before in stale.items():
+            for ref, before in stale.items():
                 if before is None:
-                    self._remove(spot, done)
-            over = [spot for spot in stale if spot not in done.rejected]
-            done.restored += [spot for spot in over if spot in present or stale[spot] is None]
+                    self._remove(ref, done)
+            over = [ref for ref in stale if ref not in done.rejected]
+            done.restored += [ref for ref in over if ref in present or stale[ref] is None]
             self._journal.drop([*over, *gone])
         kept = wanted.keys() | self._journal.originals.keys()
         self._last_seen = {
-            spot: seen for spot, seen in self._last_seen.items() if spot in kept and spot not in gone
+            ref: seen for ref, seen in self._last_seen.items() if ref in kept and ref not in gone
         }

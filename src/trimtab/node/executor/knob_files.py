@@ -99,8 +99,8 @@ class KnobFiles:
     def assign_tasks(self, name: str, threads: frozenset[int]) -> None:
         """Move threads into an existing group; ignore threads that ended meanwhile."""
         tasks = self.resctrl / name / "tasks"
-        there = frozenset(map(int, _read(tasks).split())) if tasks.exists() else threads
-        for thread in sorted(threads - there):
+        moved = frozenset(map(int, _read(tasks).split())) if tasks.exists() else threads
+        for thread in sorted(threads - moved):
             with suppress(ProcessLookupError):
                 self.write_line(tasks, str(thread))
 

@@ -17,10 +17,10 @@ KnobWrite = tuple[KnobRef, Value]
 
 def order_writes(wanted: Mapping[KnobRef, Value], now: Mapping[KnobRef, Value]) -> list[KnobWrite]:
     """Return the writes from the current to the wanted values; none for equal ones."""
-    spots = sorted((spot for spot in wanted if wanted[spot] != now[spot]), key=_depth_key)
-    growing = {spot: join(now[spot], wanted[spot]) for spot in spots}
-    return [(spot, growing[spot]) for spot in spots if growing[spot] != now[spot]] + [
-        (spot, wanted[spot]) for spot in reversed(spots) if growing[spot] != wanted[spot]
+    spots = sorted((ref for ref in wanted if wanted[ref] != now[ref]), key=_depth_key)
+    growing = {ref: join(now[ref], wanted[ref]) for ref in spots}
+    return [(ref, growing[ref]) for ref in spots if growing[ref] != now[ref]] + [
+        (ref, wanted[ref]) for ref in reversed(spots) if growing[ref] != wanted[ref]
     ]
 
 

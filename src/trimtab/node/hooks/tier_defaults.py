@@ -55,16 +55,16 @@ class TierDefaults:
         if self.policy is None or not subject.cgroup_parent:
             return NO_ADJUSTMENT
         # Runtimes do not know priorities: only the view knows critical pods, which are never best-effort.
-        mine = Tier.LS if pod is not None and pod.is_critical else resolve_container_tier(subject)
-        cache = resolve_cache_tier(subject.annotations, mine)
-        limited = [pod.cgroup] if pod is not None and mine is Tier.BE else []
+        tier = Tier.LS if pod is not None and pod.is_critical else resolve_container_tier(subject)
+        cache = resolve_cache_tier(subject.annotations, tier)
+        limited = [pod.cgroup] if pod is not None and tier is Tier.BE else []
         if parse_qos_class(subject) is QosClass.BEST_EFFORT:
             limited.append(self.view.best_effort_cgroup)
         return Adjustment(
             cpus=self._limit_cpus(limited) if not subject.cpus else None,
             quota=self._limit_quota(subject, limited),
             cache_class=cache.value if self._has_cache_class(cache) else None,
-            env={"TRIMTAB_QOS": mine.value},
+            env={"TRIMTAB_QOS": tier.value},
         )
 
     def _limit_cpus(self, limited: list[str]) -> str | None:
@@ -85,6 +85,6 @@ class TierDefaults:
                 most = min(most, held * subject.period // period)
         return most if most < subject.quota else None
 
-    def _has_cache_class(self, mine: Tier) -> bool:
+    def _has_cache_class(self, tier: Tier) -> bool:
         assert self.policy is not None
-        return self.policy.resctrl.enable and self._read_knob(KnobRef(mine.value, CACHE_SHARES)) is not None
+        return self.policy.resctrl.enable and self._read_knob(KnobRef(tier.value, CACHE_SHARES)) is not None

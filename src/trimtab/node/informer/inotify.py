@@ -48,13 +48,13 @@ class InotifyWatch:
 
     def drain(self) -> bool:
         """Return whether anything changed since the last call."""
-        heard = False
+        received = False
         try:
             while self.fd >= 0 and os.read(self.fd, 65536):
-                heard = True
+                received = True
         except BlockingIOError:
-            return heard
-        return heard
+            return received
+        return received
 
     def close(self) -> None:
         if self.fd >= 0:

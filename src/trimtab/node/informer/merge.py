@@ -48,25 +48,25 @@ def build_pod_views(
 ) -> tuple[PodView, ...]:
     """Build the pods of the view; `known` is by the uid in the cgroup's name."""
     return tuple(
-        _build_known_pod(there, pod, layout, hierarchy)
-        if (pod := known.get(there.uid)) is not None
-        else _build_unknown_pod(there, hierarchy)
-        for there in sorted(found)
+        _build_known_pod(found_cgroup, pod, layout, hierarchy)
+        if (pod := known.get(found_cgroup.uid)) is not None
+        else _build_unknown_pod(found_cgroup, hierarchy)
+        for found_cgroup in sorted(found)
     )
 
 
 def _build_known_pod(
-    there: PodCgroup, known: KnownPod, layout: CgroupLayout, hierarchy: Hierarchy
+    found_cgroup: PodCgroup, known: KnownPod, layout: CgroupLayout, hierarchy: Hierarchy
 ) -> PodView:
-    cgroups = [layout.container_path(there.path, one.id) for one in known.containers]
+    cgroups = [layout.container_path(found_cgroup.path, one.id) for one in known.containers]
     return PodView(
         uid=known.uid,
         namespace=known.namespace,
         name=known.name,
-        tier=resolve_tier(dict(known.labels).get(TIER_LABEL), there.qos),
-        qos=there.qos,
+        tier=resolve_tier(dict(known.labels).get(TIER_LABEL), found_cgroup.qos),
+        qos=found_cgroup.qos,
         priority=known.priority,
-        cgroup=there.path,
+        cgroup=found_cgroup.path,
         containers=tuple(
             ContainerView(
                 name=one.name,
@@ -87,18 +87,22 @@ def _build_known_pod(
     )
 
 
-def _build_unknown_pod(there: PodCgroup, hierarchy: Hierarchy) -> PodView:
-    ids = {name: found for name in hierarchy.children(there.path) if (found := parse_container_id(name))}
+def _build_unknown_pod(found_cgroup: PodCgroup, hierarchy: Hierarchy) -> PodView:
+    ids = {
+        name: found for name in hierarchy.children(found_cgroup.path) if (found := parse_container_id(name))
+    }
     return PodView(
-        uid=there.uid,
+        uid=found_cgroup.uid,
         namespace="",
         name="",
-        tier=resolve_tier(None, there.qos),
-        qos=there.qos,
+        tier=resolve_tier(None, found_cgroup.qos),
+        qos=found_cgroup.qos,
         priority=0,
-        cgroup=there.path,
+        cgroup=found_cgroup.path,
         containers=tuple(
-            ContainerView(name=found[:12], id=found, resources=_NO_RESOURCES, cgroup=f"{there.path}/{name}")
+            ContainerView(
+                name=found[:12], id=found, resources=_NO_RESOURCES, cgroup=f"{found_cgroup.path}/{name}"
+            )
             for name, found in sorted(ids.items())
         ),
     )

@@ -90,11 +90,11 @@ class Predictor:
             self._add_peaks(pod.uid, _read_peaks(windows, [pod_subject(pod.uid)]), now)
         self._add_peaks(ALL_PROD, _read_peaks(windows, [tier_subject(tier) for tier in PROD]), now)
         # Existing pods are kept however long the agent was down: their first sample is still to come.
-        there = {ALL_PROD, *(pod.uid for pod in pods)} if pods else ()
+        current = {ALL_PROD, *(pod.uid for pod in pods)} if pods else ()
         self._peaks = {
             key: peaks
             for key, peaks in self._peaks.items()
-            if key in there or now - peaks.last < FORGET_AFTER
+            if key in current or now - peaks.last < FORGET_AFTER
         }
 
     def estimate_reclaimable(self, view: NodeView, algorithm: str) -> ResourceAmounts | None:

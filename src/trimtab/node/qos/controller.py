@@ -190,9 +190,9 @@ class QosController:
         self._problems.clear_all_but(problems)
 
     def _count_writes(self, done: WriteResult) -> None:
-        for spot, _ in done.written:
-            self._metrics.written.labels(spot.knob.name).inc()
-        for spot in done.restored:
-            self._metrics.restored.labels(spot.knob.name).inc()
-        for spot in done.rejected:
-            self._metrics.rejected.labels(spot.knob.name).inc()
+        for ref, _ in done.written:
+            self._metrics.written.labels(ref.knob.name).inc()
+        for ref in done.restored:
+            self._metrics.restored.labels(ref.knob.name).inc()
+        for ref in done.rejected:
+            self._metrics.rejected.labels(ref.knob.name).inc()

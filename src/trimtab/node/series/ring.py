@@ -75,11 +75,11 @@ class Ring:
             return None
         first, end = (after + 1) % size, self.newest % size + 1
         cells = self._values[first:end] if first < end else self._values[first:] + self._values[:end]
-        there = [value for value in cells if value == value]  # noqa: PLR0124 - NaN is not itself
-        if not there:
+        known = [value for value in cells if value == value]  # noqa: PLR0124 - NaN is not itself
+        if not known:
             return None
         oldest = next(place for place, value in enumerate(cells) if value == value)  # noqa: PLR0124
-        return there if (len(cells) - oldest) * self.step >= seconds / 2 else None
+        return known if (len(cells) - oldest) * self.step >= seconds / 2 else None
 
     def is_idle(self, now: float) -> bool:
         """Return whether every sample is older than the ring's window."""

@@ -115,12 +115,12 @@ class SeriesStore:
     def restore(self, subject: str, metric: Metric, ring: Ring) -> None:
         """Restore a series from before a restart, until `set_retention`; an existing one is kept."""
         rings = self._rings.setdefault(subject, {})
-        there = rings.get(metric)
-        if there is None and self._size < MAX_SERIES:
+        existing = rings.get(metric)
+        if existing is None and self._size < MAX_SERIES:
             rings[metric] = ring
             self._size += 1
-        elif there is not None and there.recent is None and ring.step < there.step:
-            there.recent, there.period = ring, ring.period
+        elif existing is not None and existing.recent is None and ring.step < existing.step:
+            existing.recent, existing.period = ring, ring.period
 
     def _ring(self, subject: str, metric: Metric) -> Ring | None:
         rings = self._rings.get(subject)

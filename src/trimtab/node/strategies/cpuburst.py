@@ -139,15 +139,15 @@ class CpuBurst:
         wanted = [self._target_quota(inputs, pod, container, state) for container in limited]
         requests: list[KnobRequest] = []
         for container, share in zip(limited, wanted, strict=True):
-            why = f"limit {container.resources.cpu_limit} m"
+            reason = f"limit {container.resources.cpu_limit} m"
             # If the runtime writes the limit to two cgroups, both must be raised.
             for path in filter(None, (container.cgroup, container.inner_cgroup)):
                 external_values[KnobRef(path, CPU_QUOTA)] = share.limit
                 if share.burst is not None:
-                    requests.append(self._build_request(path, CPU_BURST, share.burst, why))
+                    requests.append(self._build_request(path, CPU_BURST, share.burst, reason))
                 if share.quota != share.limit:
                     pool = f"shared CPUs {state.value}"
-                    requests.append(self._build_request(path, CPU_QUOTA, share.quota, f"{why}, {pool}"))
+                    requests.append(self._build_request(path, CPU_QUOTA, share.quota, f"{reason}, {pool}"))
         if limited and pod.resources.cpu_limit:
             own = _limit_to_quota(pod.resources.cpu_limit, self._read_period(inputs, limited[0]))
             external_values[KnobRef(pod.cgroup, CPU_QUOTA)] = own
@@ -185,24 +185,26 @@ class CpuBurst:
         settings, now = inputs.policy.cpu_burst, inputs.now
         seconds = settings.cfs_quota_burst_period_seconds
         capacity = seconds * (settings.cfs_quota_burst_percent - 100)
-        mine = self._quotas.setdefault(
+        own_quotas = self._quotas.setdefault(
             container.id, QuotaState(base, base, TokenBucket(capacity, capacity, now))
         )
-        if mine.base != base:
+        if own_quotas.base != base:
             # Resized: the raised quota of the former limit does not apply to the new one.
-            mine.base = mine.quota = base
-        if mine.bucket.capacity != capacity:  # the policy changed
-            mine.bucket = TokenBucket(capacity, capacity, now)
+            own_quotas.base = own_quotas.quota = base
+        if own_quotas.bucket.capacity != capacity:  # the policy changed
+            own_quotas.bucket = TokenBucket(capacity, capacity, now)
         used = inputs.windows.latest(subject, Metric.CPU) or 0.0
-        allowed = seconds < 0 or mine.bucket.consume(now, 1e5 * used / (container.resources.cpu_limit or 1))
+        allowed = seconds < 0 or own_quotas.bucket.consume(
+            now, 1e5 * used / (container.resources.cpu_limit or 1)
+        )
         if not allowed:
-            mine.quota = base
+            own_quotas.quota = base
         elif state is PoolState.OVERLOADED:
-            mine.quota = int(mine.quota * LOWER_FACTOR)
+            own_quotas.quota = int(own_quotas.quota * LOWER_FACTOR)
         elif state is PoolState.IDLE and inputs.windows.latest(subject, Metric.THROTTLED):
-            mine.quota = int(mine.quota * RAISE_FACTOR)
-        mine.quota = min(max(mine.quota, base), base * settings.cfs_quota_burst_percent // 100)
-        return mine.quota
+            own_quotas.quota = int(own_quotas.quota * RAISE_FACTOR)
+        own_quotas.quota = min(max(own_quotas.quota, base), base * settings.cfs_quota_burst_percent // 100)
+        return own_quotas.quota
 
     def _request_headroom(self, pod: PodView, knob: Knob[int], value: int) -> KnobRequest:
         """Request headroom of a pod for its containers; at least, because not all of them may be running."""
@@ -210,12 +212,12 @@ class CpuBurst:
             self._build_request(pod.cgroup, knob, value, "for its containers"), bound=BoundType.AT_LEAST
         )
 
-    def _build_request(self, path: str, knob: Knob[int], value: int, why: str) -> KnobRequest:
+    def _build_request(self, path: str, knob: Knob[int], value: int, reason: str) -> KnobRequest:
         return KnobRequest(
             ref=KnobRef(path, knob),
             value=value,
             strategy=self.name,
-            reason=why,
+            reason=reason,
             precedence=Precedence.PRIORITY,
         )
 

@@ -99,8 +99,8 @@ class CpuEvict:
             need=need,
             cool_down=settings.cool_down_seconds,
         )
-        why = f"for {window:.0f} s best-effort pods got {average}"
-        return StrategyOutput(evictions=tuple(Eviction(pod, self.name, why) for pod in chosen))
+        reason = f"for {window:.0f} s best-effort pods got {average}"
+        return StrategyOutput(evictions=tuple(Eviction(pod, self.name, reason) for pod in chosen))
 
     def _is_requesting(self, inputs: StrategyInput, pod: PodView, window: float) -> bool:
         if self._policy is not CPUEvictPolicy.EVICT_BY_ALLOCATABLE:

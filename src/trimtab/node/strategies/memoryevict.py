@@ -54,8 +54,8 @@ class MemoryEvict:
             need=used - inputs.view.memory * settings.release_to_percent / 100,
             cool_down=settings.cool_down_seconds,
         )
-        why = (
+        reason = (
             f"{100 * used / inputs.view.memory:.0f} % of the node's memory is used, "
             f"and it is to be {settings.release_to_percent} %"
         )
-        return StrategyOutput(evictions=tuple(Eviction(pod, self.name, why) for pod in chosen))
+        return StrategyOutput(evictions=tuple(Eviction(pod, self.name, reason) for pod in chosen))

@@ -74,11 +74,11 @@ def _cap_capacity(guardrails: Iterable[IntentGuardrail], states: Sequence[Target
     memory = sum(each * count for _, each, count in asked)
     pods = sum(count for _, _, count in asked)
     found = FreeResources()
-    for rail in guardrails:
+    for guardrail in guardrails:
         cap = FreeResources(
-            _cap_amount(rail.max_total_cpu) - cpu,
-            _cap_amount(rail.max_total_memory) - memory,
-            (inf if rail.max_total_pods is None else rail.max_total_pods) - pods,
+            _cap_amount(guardrail.max_total_cpu) - cpu,
+            _cap_amount(guardrail.max_total_memory) - memory,
+            (inf if guardrail.max_total_pods is None else guardrail.max_total_pods) - pods,
         )
         found = _min_capacity(found, cap)
     return found

@@ -210,16 +210,16 @@ class IntentController:
                     await self._executor.finish_rollout(workload, now)
 
     @contextmanager
-    def _isolate_errors(self, **about: str) -> Iterator[None]:
+    def _isolate_errors(self, **fields: str) -> Iterator[None]:
         """Log and count an error, so that it affects neither other Intents nor the next cycle."""
         try:
             yield
         except KubeError as error:
             self._metrics.intent_errors.labels(type(error).__name__).inc()
-            log.warning("intent.failed", error=describe(error), **about)
+            log.warning("intent.failed", error=describe(error), **fields)
         except Exception as error:
             self._metrics.intent_errors.labels(type(error).__name__).inc()
-            log.exception("intent.failed", **about)
+            log.exception("intent.failed", **fields)
 
     async def _show_to_plugins(self, observations: Iterable[IntentObservation]) -> None:
         """Pass the current states to plugins concurrently, so that a slow one does not delay each Intent."""

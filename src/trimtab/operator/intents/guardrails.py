@@ -81,16 +81,20 @@ def guardrail_constraints(
     if not goal.watches_capacity:
         used = inf
     return PlanConstraints(
-        min_replicas=max(*(rail.min_replicas for rail in guardrails), 1, _pods_for_usage(used, state)),
+        min_replicas=max(
+            *(guardrail.min_replicas for guardrail in guardrails), 1, _pods_for_usage(used, state)
+        ),
         min_cpu=max(PlanConstraints().min_cpu, used / state.placed),
         min_total_cpu=used,
-        max_replicas=min((rail.max_replicas for rail in guardrails), default=128),
-        max_cpu=_min_or_infinity(rail.max_cpu.cores for rail in guardrails if rail.max_cpu),
+        max_replicas=min((guardrail.max_replicas for guardrail in guardrails), default=128),
+        max_cpu=_min_or_infinity(guardrail.max_cpu.cores for guardrail in guardrails if guardrail.max_cpu),
         min_memory=0.0 if goal.watches_capacity else inf,
-        max_memory=_min_or_infinity(float(rail.max_memory.bytes) for rail in guardrails if rail.max_memory),
-        forbidden=frozenset(name for rail in guardrails for name in rail.forbidden_actuators),
-        freeze=next((rail.freeze for rail in guardrails if rail.freeze), ""),
-        explore=bool(guardrails) and all(rail.explore for rail in guardrails),
+        max_memory=_min_or_infinity(
+            float(guardrail.max_memory.bytes) for guardrail in guardrails if guardrail.max_memory
+        ),
+        forbidden=frozenset(name for guardrail in guardrails for name in guardrail.forbidden_actuators),
+        freeze=next((guardrail.freeze for guardrail in guardrails if guardrail.freeze), ""),
+        explore=bool(guardrails) and all(guardrail.explore for guardrail in guardrails),
     )
 
 

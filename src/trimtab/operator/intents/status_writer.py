@@ -167,11 +167,11 @@ class IntentStatusWriter:
             self._emit(intent, "Warning", "OOMKilled", outcome.oom_message)
 
     def _emit(self, intent: IntentRecord, kind: EventType, reason: str, message: str) -> None:
-        about = ObjectReference(
+        reference = ObjectReference(
             api_version=INTENTS.api_version,
             kind=INTENTS.kind,
             name=intent.name,
             namespace=intent.namespace,
             uid=intent.uid,
         )
-        self._events.record(about, type=kind, reason=reason, message=message[:1000], action="Plan")
+        self._events.record(reference, type=kind, reason=reason, message=message[:1000], action="Plan")
