@@ -109,6 +109,7 @@ def arbitrate(
         for request in sort_by_priority(requests, now=now, aging_period=aging_period)
     }
     for request in select_preempted(requests, decisions, capacity=capacity):
+        # Exploring, because a release that is certain to do no harm would have been planned already.
         plan = make(request, replace(request.constraints, explore=True))
         if plan.purpose is Purpose.RELEASE:
             decisions[request.goal.intent] = PlanDecision(replace(plan, purpose=Purpose.YIELD), None)
@@ -130,10 +131,14 @@ def plan_within_capacity(
             if _fits(plan, request, capacity):
                 break
     if plan.actions:
+        # Reserved at once, or Intents with a lower priority would plan with the same cores.
         capacity.reserve(request.state, plan.actions[-1].after, namespace)
+    # An Intent whose pods no node takes has nothing to plan: its new pods would be pending too. It waits even
+    # if its objectives are unknown, or an Intent none of whose pods ever ran would never get capacity.
     if not (needs_unplaced_pods(request) and not plan.actions) and (
         plan.purpose is Purpose.REACH
         or not has_missed_objective(request)
+        # Others must not yield for a goal that is out of reach with any capacity.
         or not _is_short_of_capacity(request, plan, make)
     ):
         return PlanDecision(plan, None)
@@ -166,10 +171,13 @@ def select_preempted(
     waiting = [each for each in requests if decisions[each.goal.intent].waiting_since is not None]
     if not waiting:
         return []
+    # Grouped once: comparing each waiting Intent with each other one grew with the square of their number.
     requests_by_resource = _group_by_resource(
         (each for each in requests if _can_yield(decisions[each.goal.intent])), capacity
     )
     found: dict[str, PlanRequest] = {}
+    # By priority without the bonus for waiting: an unimportant Intent that waited for an hour may plan first,
+    # but must not take capacity from a more important one.
     for request in sorted(waiting, key=lambda each: (-each.goal.priority, each.goal.intent)):
         offers = {
             resource: yielding
@@ -177,6 +185,7 @@ def select_preempted(
             if (yielding := _select_yielding(request, requests_by_resource[resource], resource, capacity))
         }
         if offers:
+            # One node or quota is enough for one more pod; the fewest Intents are disturbed.
             resource = min(offers, key=lambda each: len(offers[each]))
             found |= {each.goal.intent: _with_yield_tolerance(each) for each in offers[resource]}
             del requests_by_resource[resource]  # This capacity is now taken by the waiting Intent.
@@ -201,6 +210,8 @@ def _select_yielding(
     remaining_priority = request.goal.priority * PREEMPTION_RATIO
     found: list[PlanRequest] = []
     for other in sorted(others, key=lambda each: (each.goal.priority, each.goal.intent)):
+        # The priorities of all that yield are added up. In overload, each alone is below the waiting one, and
+        # together they lose more than it gains.
         remaining_priority -= other.goal.priority
         if lacking <= 0 or remaining_priority < 0:
             break
@@ -225,6 +236,8 @@ def _shared_resources(request: PlanRequest, capacity: Capacity) -> set[SharedRes
     that were not even created are blocked by something else.
     """
     nodes = {pod.node for pod in request.state.pods}
+    # Pods that a quota blocks do not exist, so no node is short of capacity for them, and nobody on a node
+    # should yield.
     anywhere = request.state.unplaced and "" in nodes
     nodes = set(capacity.nodes) - request.state.excluded_nodes if anywhere else nodes - {""}
     places = {SharedResource("node", node) for node in nodes}
@@ -236,6 +249,7 @@ def _shared_resources(request: PlanRequest, capacity: Capacity) -> set[SharedRes
 def _with_yield_tolerance(request: PlanRequest) -> PlanRequest:
     objectives = tuple(
         each
+        # A fifth less of 0.999 would be an outage.
         if each.kind is KPIType.AVAILABILITY
         else replace(each, value=replace(each, tolerance=YIELD_TOLERANCE).worst_acceptable)
         for each in request.goal.objectives

@@ -59,6 +59,8 @@ class RestoreJournal:
 
     def record_write(self, ref: KnobRef, value: Value) -> None:
         """Record an imminent write; not synced, because a reboot makes it obsolete."""
+        # Only values that are not known: a knob that the kernel rejects would otherwise add two lines each
+        # second.
         if value not in (self._originals.get(ref, value), *self._written.get(ref, ())[-1:]):
             self._written[ref] = (*self._written.get(ref, ())[-1:], value)
             self._write_entries([{"ours": _encode_entry(ref, value)}], sync=False)
@@ -67,6 +69,8 @@ class RestoreJournal:
         """Record originals durably; known ones are kept. Raise OSError if that fails."""
         new = {ref: value for ref, value in originals.items() if ref not in self._originals}
         if new:
+            # The first record after a start rewrites the file: it may be of another boot, or end in a line torn
+            # by a crash.
             if not self._is_complete:
                 self._compact()
             self._append([_encode_entry(ref, value) for ref, value in new.items()])
@@ -74,6 +78,8 @@ class RestoreJournal:
 
     def update_original(self, ref: KnobRef, value: Value) -> None:
         """Replace an original, because another process wrote the knob while it was held."""
+        # In memory at once, on disk when possible: on a full disk the value is still restored while this agent
+        # lives.
         self._originals[ref] = value
         self._write_entries([_encode_entry(ref, value)])
 
@@ -89,17 +95,21 @@ class RestoreJournal:
     def _write_entries(self, entries: Sequence[Any], *, sync: bool = True) -> None:
         """Append entries, or compact an incomplete or oversized file; retry later if the disk is full."""
         try:
+            # Compact only when most lines are obsolete, so that a busy node does not rewrite the file every
+            # second.
             if self._is_complete and self._lines <= SPARE_LINES + 3 * len(self._originals):
                 self._append(entries, sync=sync)
             else:
                 self._compact()
         except OSError as error:
+            # Once, not each second until the disk has space.
             if self._failures.is_new("write failed"):
                 log.warning("journal.write_failed", path=str(self._path), error=error.strerror)
         if self._is_complete:
             self._failures.clear()
 
     def _append(self, entries: Sequence[Any], *, sync: bool = True) -> None:
+        # If writing fails in the middle, the next call has to compact instead of appending to half a line.
         self._is_complete = False  # until all of it is there
         with self._path.open("a") as file:
             # Each entry starts a new line, so that one truncated by a full disk does not corrupt the next.
@@ -120,12 +130,15 @@ class RestoreJournal:
             ),
         ]
         self._is_complete = False
+        # Written beside the file and moved: a crash in the middle must leave the old journal, or knobs stay
+        # changed for ever.
         part = self._path.with_suffix(".part")
         with part.open("w") as file:
             file.writelines(f"{json.dumps(entry)}\n" for entry in entries)
             file.flush()
             os.fsync(file.fileno())
         part.replace(self._path)
+        # Without it, the rename itself may be lost with the machine.
         fsync_path(self._path.parent)
         self._lines, self._is_complete = len(entries), True
 
@@ -142,9 +155,13 @@ def _read(path: Path, boot: str) -> tuple[dict[KnobRef, Value | None], dict[Knob
     originals: dict[KnobRef, Value | None] = {}
     written: dict[KnobRef, tuple[Value, ...]] = {}
     head, *lines = path.read_text(errors="replace").split("\n") if path.exists() else [""]
+    # After a reboot all cgroups are new, and restoring old values would write into cgroups that only share a
+    # path.
     if _parse_line(head) != {"boot": boot}:
         return {}, {}
     for line in lines:
+        # Unknown knobs and damaged lines are skipped: a journal of a newer or older agent must not keep this
+        # one from starting.
         match _parse_line(line):
             case [str(place), str(name), value] if name in ALL_KNOBS:
                 originals[KnobRef(place, ALL_KNOBS[name])] = _decode_value(value)

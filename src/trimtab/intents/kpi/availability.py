@@ -57,6 +57,8 @@ def observe_pod(before: Uptime | None, pod: Pod, *, now: float) -> Uptime:
     span = max(0.0, now - before.observed_at)
     if before.ready and pod.ready and restarts > before.restarts:
         # The pod restarted between two observations: the end of the container shows since when.
+        # Without a termination in the status, the outage lies anywhere between the two observations: half of it
+        # is the mean.
         down = min(span, _outage(pod, ended, now=now)) if ended else span / 2
         up = span - down
     elif before.ready:
@@ -67,6 +69,8 @@ def observe_pod(before: Uptime | None, pod: Pod, *, now: float) -> Uptime:
         )
         down = span - up
     else:
+        # A pod that is starting for the first time was never available, so it is not down. Otherwise each
+        # scale-out would look like an outage.
         up, down = 0.0, span if before.was_ever_ready or restarts else 0.0
     return Uptime(
         up=before.up + up,
@@ -87,6 +91,8 @@ def _first_observation(pod: Pod, *, restarts: int, ended: float, now: float) -> 
     """
     span = max(0.0, now - (max(float(pod.started), 0.0) or now))
     since_end = min(span, max(0.0, now - ended)) if ended else REPAIR_SECONDS
+    # Restarts before the first observation: the pod was not ready before its readiness time, which bounds all
+    # outages together.
     if pod.ready:
         last = min(_outage(pod, ended, now=now), REPAIR_SECONDS) if ended else REPAIR_SECONDS
         before_ready = pod.ready_since - pod.started if pod.ready_since else span
@@ -134,6 +140,7 @@ class PodHistory:
         A pod without a failure so far may still fail: its availability grows with its running time.
         """
         own, past = self.pods.get(uid, Uptime()), self.past_pods
+        # Bounded, so that a new pod's own failures soon outweigh the past of pods that are gone.
         weight = min(1.0, INHERITED_SECONDS / (past.up + past.down)) if past.up + past.down else 0.0
         up, down = own.up + past.up * weight, own.down + past.down * weight
         share = up / (up + down) if down > 0 else 1.0 - REPAIR_SECONDS / (MIN_UPTIME_BEFORE_FAILURE + up)

@@ -72,6 +72,8 @@ class PromqlKpiClient:
         by_server: dict[str, list[KpiQuery]] = {}
         for query in dict.fromkeys(queries):
             by_server.setdefault(query.server, []).append(query)
+        # Users name servers in profiles: kept open, connections of deleted profiles would add up and use up
+        # MAX_SERVERS.
         await self._close_servers([server for server in self._open_stacks if server not in by_server])
         found: dict[KpiQuery, KpiReading] = {}
         for readings in await asyncio.gather(
@@ -101,6 +103,8 @@ class PromqlKpiClient:
             raise TrimtabError(f"KPIProfiles name more than {MAX_SERVERS} servers")
         # Reserve the slot before the first await, because other servers are opened meanwhile.
         stack = self._open_stacks[server] = AsyncExitStack()
+        # Only the address comes from users: with credentials of the operator, a profile could send them to any
+        # server.
         settings = SOURCES.parse_settings("prometheus", {"url": server, "retries": 0})
         client = await stack.enter_async_context(PrometheusClient.from_settings(settings))
         self._servers[server] = self._create_server(client)
@@ -145,7 +149,9 @@ class _KpiServer:
 
     async def measure(self, queries: Sequence[KpiQuery], *, at: float) -> dict[KpiQuery, KpiReading]:
         """Return the reading of each query at this time; queries that failed before are sent alone."""
+        # Queries of deleted Intents must not be remembered for ever.
         self._failing.intersection_update(queries)
+        # A query that failed spoils the batch of all others, so it is sent alone until it works.
         alone = [_KpiBatch((each,)) for each in queries if each.is_scalar or each in self._failing]
         together = [each for each in queries if not (each.is_scalar or each in self._failing)]
         readings: dict[KpiQuery, KpiReading] = {}
@@ -154,6 +160,8 @@ class _KpiServer:
             readings.update(await self._read_batch(batch.queries, at))
 
         def report(batch: _KpiBatch, error: UsageError) -> None:
+            # An unreachable server says nothing about a query: sent alone from then on, all of them would slow
+            # the recovering server down.
             if isinstance(error, SourceTimeout) or not isinstance(error, SourceUnavailable):
                 self._failing.update(batch.queries)
             readings.update(dict.fromkeys(batch.queries, unknown_reading(str(error))))
@@ -184,6 +192,7 @@ class _KpiServer:
                 f"the query returns {len(values)} values; aggregate it, such as with sum or max"
             )
         # Without an age, a range in the query bounds it, or the query was sent alone.
+        # Written this way, so that an age of NaN counts as too old.
         if ages and not max(ages) <= self._max_age:
             return unknown_reading(f"the newest sample is {max(ages):.0f} s old")
         return KpiReading.from_value(values[0])

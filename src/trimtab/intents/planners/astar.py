@@ -73,6 +73,8 @@ class AStar:
             return self._keep(state, goal, f"frozen: {limits.freeze}")
         allowed = [each for each in actuators if limits.allows(each.name, now=now)]
         safeguard_actuators = [each for each in actuators if limits.allows_safeguard(each.name, now=now)]
+        # Before objectives and cool-downs: a pod that is about to run out of memory is killed whatever the
+        # objectives say, and its metrics may be unknown just because it crashes.
         if safeguard := self._plan_safeguard(state, goal, safeguard_actuators, limits, is_deadly=True):
             return safeguard
         verdicts = {each.name: each.evaluate(state.objectives.get(each.name)) for each in goal.objectives}
@@ -91,6 +93,8 @@ class AStar:
                 else "every actuator is blocked at the moment"
             )
             return self._keep(state, goal, reason)
+        # Only with known objectives: saturated CPU slows pods down and kills none, so it can wait for a
+        # measurement.
         if cpu_safeguard := self._plan_safeguard(state, goal, allowed, limits, is_deadly=False):
             return cpu_safeguard
         effects = add_priors(effects, goal, state)
@@ -108,6 +112,7 @@ class AStar:
         limits: PlanConstraints,
         budget: SearchBudget,
     ) -> Plan:
+        # Expected values alone would take an action that helps in half of all cases.
         goal = msgspec.structs.replace(goal, z_score=_z_score(self._settings.confidence))
         found = self._search(state, goal, actuators, effects, limits, budget)
         reason = [
@@ -170,6 +175,7 @@ class AStar:
         found = self._search(state, release_goal, actuators, effects, limits, budget)
         enough = settings.min_saving * self._costs.cost(state)
         best = found.best
+        # Small savings are not worth the disruption.
         if best.actions and best.is_reached and not zero_valued and -best.cost >= enough:
             reason = [
                 f"all objectives are met with a margin; resources worth {-best.cost:.3g} cores are released"

@@ -90,6 +90,7 @@ class Search:
         self._useful_actuators = [
             at
             for at, nodes in enumerate(self._first_children)
+            # What a plugin's actuator cannot do now may become possible after another action.
             if nodes or not problem.actuators[at].diminishing
         ]
         self._lower_bound = self._build_lower_bound()
@@ -97,6 +98,7 @@ class Search:
     def run(self) -> SearchResult:
         is_release = self._problem.goal.is_release
         proven = self._expand(self._min_cost_of_release if is_release else self._min_cost_to_reach)
+        # A plan that reaches the goal is always better, so compromises are examined only if none does.
         if not is_release and proven and not self._best_node.is_reached:
             proven = self._expand(self._min_cost_with_misses)
         best = self._best_node
@@ -127,6 +129,7 @@ class Search:
             ):
                 return True
             for at in self._useful_actuators:
+                # Each set of actions is examined in one order only, not in all permutations.
                 if at < node.next_actuator:
                     continue
                 if self._expanded >= self._budget.max_states or self._budget.is_expired():
@@ -168,6 +171,7 @@ class Search:
         found = []
         for action in actuator.candidates(node.state, goal=goal, effects=effects, limits=limits):
             self._expanded += 1
+            # Compared with the start of the plan, not with the node before: limits bound the plan as a whole.
             if limits.find_violation(state, action.after) is not None:
                 continue
             disruption = node.disruption + max(actuator.disruption, action.disruption)
@@ -216,6 +220,8 @@ class Search:
                 ActionEstimate(node.cost, _compute_gains(now, self._expected_deficits(node.state)))
                 for node in nodes
             ]
+            # The bound assumes that an action gains at most what it would gain now. A plugin makes no such
+            # promise, so its gain is unbounded.
             if actuator.diminishing
             else None
             for actuator, nodes in zip(actuators, self._first_children, strict=True)

@@ -40,6 +40,7 @@ class InvalidMessageError(TrimtabError):
 
 
 def state_to_message(state: TargetState) -> pb.State:
+    # protobuf has no null in a map of numbers: as 0, an unknown objective would look met.
     known = {name: value for name, value in state.objectives.items() if value is not None}
     return pb.State(
         objectives=known,
@@ -204,6 +205,8 @@ def action_from_message(message: pb.Action, *, before: TargetState) -> IntentAct
     if invented := after.objectives.keys() - before.objectives.keys():
         raise InvalidMessageError(f"objective {min(invented)} is not an objective of the Intent")
     objectives = {
+        # A plugin cannot know what the operator could not measure, and no action is taken on an unknown
+        # objective.
         name: None if value is None else after.objectives.get(name, value)
         for name, value in before.objectives.items()
     }
@@ -215,7 +218,12 @@ def action_from_message(message: pb.Action, *, before: TargetState) -> IntentAct
         actuator=message.actuator,
         parameters=struct_to_dict(message.parameters),
         after=msgspec.structs.replace(
-            after, objectives=objectives, main=before.main, unplaced=count_unplaced(before, after.replicas)
+            # These follow from the state and the replicas; a plugin that sends others would make pods
+            # schedulable by declaring them so.
+            after,
+            objectives=objectives,
+            main=before.main,
+            unplaced=count_unplaced(before, after.replicas),
         ),
         disruption=_check_not_negative(message.disruption, "disruption"),
     )
@@ -231,12 +239,14 @@ def plan_from_message(message: pb.PlanResponse, *, goal: Goal, before: TargetSta
     state = before
     for each in message.actions:
         actions.append(action_from_message(each, before=state))
+        # Each action is checked against the state that the one before it leaves.
         state = actions[-1].after
     return Plan(
         intent=goal.intent,
         # Otherwise a release under another purpose would not wait until all objectives have been met for long enough.
         purpose=Purpose.RELEASE if _is_release(before, state, goal) else purpose,
         actions=tuple(actions),
+        # The texts go into the status of the Intent, whose size is limited by the API server.
         why=tuple(words[:MAX_TEXT_LENGTH] for words in message.why[:16]),
         outcomes=_outcomes_from_messages(message.outcomes, goal),
         cost=_check_finite(message.cost, "cost"),

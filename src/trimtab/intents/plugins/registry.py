@@ -116,8 +116,11 @@ class PluginRegistry:
         known = self._find_at_endpoint(info) or RegisteredPlugin(
             info, dial(info.endpoint, self._tls), is_configured=False
         )
+        # Called before it is added: otherwise anyone could displace a working plugin by registering its name
+        # with an address that does not answer.
         self._check_plugin(known, now=0.0)
         if known.last_error:
+            # The channel of a plugin that was registered before belongs to the registry.
             if self.get(info.type, info.name) is not known:
                 known.channel.close()
             raise CallRefusedError(f"{info.endpoint} does not answer as {info.name}: {known.last_error}")
@@ -148,6 +151,7 @@ class PluginRegistry:
         for known in self.list_all():
             if now >= known.check_at:
                 self._check_plugin(known, now=now)
+                # A configured plugin stays, because nothing would register it again.
                 if known.last_error and known.failures >= MAX_FAILURES and not known.is_configured:
                     self._forget(known)
 

@@ -180,17 +180,20 @@ def _apply_demand(
             containers.memory[row] = 0.0
             continue
         wanted, held = cpu[row], memory[row]
+        # Also true for NaN, which a recording has where samples are missing.
         if not wanted > 0.0:
             wanted = 0.0
         if not held > 0.0:
             held = 0.0
         wanted = min(wanted, containers.cpu_limit[row])
         if resumes > now:
+            # The container starts within this step and uses CPU only for the rest of it.
             wanted *= (end - resumes) / seconds
         containers.cpu[row] = wanted
         nodes.cpu[place] += wanted
         if held > containers.memory_limit[row]:
             containers.memory[row] = containers.memory_limit[row]
+            # Its memory does not count on the node: the kernel killed the container before it could hold more.
             containers.killed[row] = KILLED_BY_LIMIT
             killed = True
         else:
@@ -228,6 +231,7 @@ def _resolve_contention(containers: Containers, nodes: Nodes) -> None:
             nodes.cpu[place] = 0.0
             for row in node_rows:
                 nodes.cpu[place] += containers.cpu[row]
+        # One victim at a time, as the kernel does: a single kill is often enough.
         while nodes.memory[place] > nodes.memory_capacity[place]:
             victim = _select_oom_victim(
                 containers.memory,
@@ -260,11 +264,11 @@ def _share_cpu(request: Floats, cpu: Floats, rows: Indices, capacity: float) -> 
         level = max(left, 0.0) / weight
         for at in range(len(rows)):
             row = rows[at]
-            node_rows = max(request[row], MIN_CPU_WEIGHT)
-            if not served[at] and cpu[row] <= level * node_rows:
+            share = max(request[row], MIN_CPU_WEIGHT)
+            if not served[at] and cpu[row] <= level * share:
                 served[at] = 1
                 left -= cpu[row]
-                weight -= node_rows
+                weight -= share
                 more = True
         if weight <= 0.0:
             return
@@ -285,6 +289,8 @@ def _select_oom_victim(
         if held <= 0.0 or killed[row] != NOT_KILLED:
             continue
         if qos[row] == GUARANTEED:
+            # oom_score_adj as the kubelet sets it: -997 for Guaranteed, 1000 for BestEffort, 2 to 999 for
+            # Burstable by its request.
             adjustment = -997.0
         elif qos[row] == BEST_EFFORT:
             adjustment = 1000.0

@@ -49,7 +49,10 @@ def resolve_requests(
     conflicts = []
     for ref in sorted(by_ref, key=lambda ref: ref.key):
         ordered = sorted(by_ref[ref], key=_strength_key)
+        # The original is the start, so that a bound without an exact request only moves the node's own value as
+        # far as needed.
         value = _resolve_value(ordered, before(ref))
+        # Only bounds, and the knob does not exist: its cgroup ended, or this kernel has no such file.
         if value is None:
             continue
         decided[ref] = value
@@ -64,6 +67,8 @@ _BOUND_ORDER = {BoundType.EXACTLY: 0, BoundType.AT_LEAST: 1, BoundType.AT_MOST: 
 
 def _strength_key(request: KnobRequest) -> tuple[int, int, float, str, str]:
     """Return the sort key, strongest last; it is total so that the order of requests cannot matter."""
+    # Equal requests of two strategies are ordered by their text and name. Without a total order, the result
+    # would depend on the order of strategies and change from round to round.
     allows, spelt = rank(request.value)
     return request.precedence, _BOUND_ORDER[request.bound], -allows, spelt, request.strategy
 
@@ -73,6 +78,7 @@ def _resolve_value(ordered: Iterable[KnobRequest], before: Value | None) -> Valu
     for request in ordered:
         if request.bound is BoundType.EXACTLY:
             value = request.value
+        # A bound clips a value; without an original there is none.
         elif value is not None:
             value = (
                 _clip_at_most(value, request.value)

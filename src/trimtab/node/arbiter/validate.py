@@ -78,9 +78,11 @@ class _Validator:
     def run(self) -> tuple[dict[KnobRef, Value], list[RejectedValue]]:
         by_key = {ref.key: ref for ref in self._wanted}
         while self._queue:
+            # Parents before children: a child is compared with the value that its parent will have.
             *_, path, name = heapq.heappop(self._queue)
             ref = by_key[path, name]
             value = self._clip(ref, self._wanted[ref])
+            # One value that no kernel accepts must not keep the others from being written.
             if problem := _find_problem(ref, value):
                 self._rejected.append(RejectedValue(ref, problem))
                 continue
@@ -88,6 +90,8 @@ class _Validator:
             for other in self._find_affected(ref):
                 if other not in self._wanted:
                     undisturbed = self._baseline.value(other)
+                    # Nobody requested this child, but its own value does not fit into the smaller parent any
+                    # more. cgroup v1 would reject the write to the parent.
                     if undisturbed is not None and self._clip(other, undisturbed) != undisturbed:
                         self._wanted[other] = undisturbed
                         by_key[other.key] = other
@@ -103,6 +107,7 @@ class _Validator:
     def _find_affected(self, ref: KnobRef) -> list[KnobRef]:
         """Return the knobs whose value may have become invalid."""
         found = []
+        # cgroup v2 clips the cpusets of children by itself and ignores quotas above the parent's.
         if self._baseline.version is CgroupVersion.V1 and ref.knob in (CPUSET_CPUS, CPU_QUOTA):
             found += [KnobRef(child, ref.knob) for child in self._baseline.children(ref.path)]
         if ref.knob == CPU_QUOTA:
@@ -118,6 +123,8 @@ class _Validator:
             quota = self._effective_value(KnobRef(ref.path, CPU_QUOTA))
             return value if quota is None else meet(value, quota)
         if ref.knob in (MEMORY_MIN, MEMORY_LOW):
+            # The kernel accepts more than the parent protects, and reclaims the excess all the same: the pod
+            # would only look protected.
             for limit in (
                 self._effective_value(ref.parent),
                 self._effective_value(KnobRef(ref.path, MEMORY_MAX)),
@@ -129,6 +136,8 @@ class _Validator:
         parent = self._effective_value(ref.parent)
         if not parent or is_within(value, parent):  # in v2 an empty set inherits from the parent
             return value
+        # Of disjoint sets nothing would remain, and an empty cpuset is invalid in v1 and means "inherit" in v2;
+        # the parent's set is the closest valid one.
         return meet(value, parent) or parent
 
     def _clip_quota(self, ref: KnobRef, value: Value) -> Value:
@@ -139,8 +148,10 @@ class _Validator:
             or not isinstance(value, int)
         ):
             return value
+        # An unlimited quota is -1, which min() would take for the smaller one.
         if UNLIMITED in (parent, value):
             return value
+        # The kernel compares shares of a CPU, not microseconds: periods may differ.
         return min(value, parent * self._read_period(ref) // self._read_period(ref.parent))
 
     def _read_period(self, ref: KnobRef | None) -> int:

@@ -67,9 +67,15 @@ class Executor:
         wanted = {ref: self._files.normalize(ref, value) for ref, value in decided.items()}
         present = self._read_current({**self._find_restorable(wanted), **wanted}, now, external_values)
         stale = {ref: before for ref, before in self._journal.originals.items() if ref not in wanted}
+        # Read again: _read_current may have replaced originals by values that the kubelet wrote meanwhile.
+        # Restoring the older original would undo a resize that nobody writes a second time.
         back = self._find_restorable(wanted)
+        # A knob without a current value is in a cgroup that is gone: its container ended.
         goal = {ref: value for ref, value in {**wanted, **back}.items() if ref in present}
         if not self._dry_run:
+            # A write without a durable original could not be restored after a crash, so a knob whose original
+            # cannot be recorded is not written. The others go on: on a full disk, each new pod would otherwise
+            # keep all knobs as they are, and nothing would be restored.
             new = self._find_new_originals({ref: goal[ref] for ref in wanted if ref in goal})
             try:
                 self._journal.record_originals(new)
@@ -90,10 +96,13 @@ class Executor:
 
     def adopt(self) -> None:
         """Record children that cgroup v1 created with the reduced CPUs of their parents."""
+        # cgroup v1 creates a child with the CPUs of its parent at that time, so a container that started under
+        # a reduced parent keeps the few CPUs for ever, also when the parent has all of them back.
         if self._dry_run or self._files.version is not CgroupVersion.V1:
             return
         world, found = self.build_baseline(), dict[KnobRef, Value | None]()
         squeezed = [ref for ref in self._journal.originals if ref.knob == CPUSET_CPUS]
+        # The list grows while it is read, so that grandchildren are found too.
         for parent in squeezed:
             for child in (KnobRef(path, CPUSET_CPUS) for path in world.children(parent.path)):
                 before = None if child in self._journal.originals else world.value(child)
@@ -106,6 +115,7 @@ class Executor:
     def assign_tasks(self, tasks_by_group: Mapping[str, frozenset[int]]) -> None:
         """Move threads into resctrl groups."""
         for name, threads in tasks_by_group.items():
+            # Without resctrl in the kernel the group's directory does not exist, and a thread cannot be moved.
             if threads and not self._dry_run and self._files.can_create(KnobRef(name, CACHE_SHARES)):
                 self._files.assign_tasks(name, threads)
 
@@ -129,16 +139,23 @@ class Executor:
     ) -> dict[KnobRef, Value]:
         """Return the current values, without missing knobs; record values that others have set."""
         present: dict[KnobRef, Value] = {}
+        # The kernel rounds and clips without an error, so only a read shows what a write did.
         for ref, value in goal.items():
             seen, when = self._last_seen.get(ref, (None, float("-inf")))
+            # Reading every knob in every round would cost more CPU than all decisions. A dry run keeps what it
+            # would have written: compared with the kernel, the value would be logged in every round.
             if seen == value and (self._dry_run or is_recent(when, now, within=RECHECK_SECONDS)):
                 present[ref] = value
             elif (held := self._files.read(ref)) is not None:
+                # A container that is resized to just the value that we raised it to looks unchanged. Without
+                # the values that the kubelet is known to write, the agent would restore the former limit, and
+                # nobody would write the new one again.
                 is_anothers = external_values.get(ref) == held or self._is_foreign_value(ref, held, seen)
                 if is_anothers and not self._dry_run and self._journal.originals.get(ref, held) != held:
                     self._journal.update_original(ref, held)
                 present[ref] = held
                 self._last_seen[ref] = (held, now)
+            # Only resctrl groups: their directory appears with the first write.
             elif self._files.can_create(ref):
                 present[ref] = {}
         return present
@@ -148,6 +165,8 @@ class Executor:
         before, written = self._journal.originals.get(ref), self._journal.written.get(ref, ())
         if before is None:
             return False
+        # After a restart of the agent there is no last read value. What the journal says was written, and the
+        # original, are then ours; anything else came from another process while no agent ran.
         return held != seen if seen is not None else bool(written) and held not in (before, *written)
 
     def _find_new_originals(self, wanted: Mapping[KnobRef, Value]) -> dict[KnobRef, Value | None]:
@@ -162,11 +181,15 @@ class Executor:
             log.info("executor.would_write", knob=str(ref), value=value)
             self._last_seen[ref] = (value, now)  # log each value once
             return
+        # The write may fail half-way, so that the last read value is not known any more.
         self._last_seen.pop(ref, None)
         try:
+            # Recorded before the write: if the agent dies between the two, the next one still knows the value
+            # as its own.
             self._journal.record_write(ref, value)
             self._files.write(ref, value)
             done.written.append((ref, value))
+        # The container ended between reading and writing, which is normal and needs no message.
         except CgroupNotFound:
             pass
         except OSError as error:
@@ -179,12 +202,15 @@ class Executor:
             done.rejected[ref] = f"cannot be removed: {error.strerror}"
 
     def _read_back(self, ref: KnobRef, value: Value, done: WriteResult, now: float) -> None:
+        # Already compared in this round, or unchanged for less than RECHECK_SECONDS.
         if self._dry_run or ref in self._last_seen:
             return
         held = self._files.read(ref)
         if held == value:
             self._last_seen[ref] = (value, now)
         elif held is not None:
+            # What the kernel made of our value counts as ours. Otherwise the next round would take it for
+            # another process's value and keep it as the original.
             self._journal.record_write(ref, held)
             done.rejected.setdefault(ref, f"wrote {value}, but the kernel holds {held}")
 
@@ -196,11 +222,13 @@ class Executor:
         done: WriteResult,
     ) -> None:
         """Remove restored and vanished knobs from the journal."""
+        # Entries of ended containers go: pod UIDs are never used again, so nothing can be restored there.
         gone = wanted.keys() - present.keys()
         if not self._dry_run:
             for ref, before in stale.items():
                 if before is None:
                     self._remove(ref, done)
+            # A knob that could not be restored stays in the journal and is tried again in the next round.
             over = [ref for ref in stale if ref not in done.rejected]
             done.restored += [ref for ref in over if ref in present or stale[ref] is None]
             self._journal.drop([*over, *gone])

@@ -67,10 +67,13 @@ class KnobFiles:
         if path is None:
             raise CgroupNotFound(str(ref))
         if self.can_create(ref):
+            # resctrl groups are directories that the kernel fills with files.
             path.parent.mkdir(exist_ok=True)
         if isinstance(value, Mapping):
+            # blkio files hold one line for each device and keep those that a write does not name.
             value = self._add_removed_devices(ref, value)
         try:
+            # The kernel takes one line in each write, and rejects several at once.
             for line in ref.knob.encode(value, self.version):
                 self.write_line(path, line)
         except OSError as error:
@@ -83,6 +86,8 @@ class KnobFiles:
         file = ref.knob.file(self.version)
         if file is None or isinstance(value, Mapping):
             return value
+        # Encoding and decoding rounds as the kernel does. Without it, a value that the kernel rounds differs
+        # from the wanted one in each round and is written for ever.
         kept: Value = file.decode("\n".join(ref.knob.encode(value, self.version)))
         return kept
 
@@ -94,12 +99,15 @@ class KnobFiles:
         """Remove a group that did not exist originally."""
         path = self.find_path(ref)
         if path is not None and self._is_resctrl_group(ref) and path.parent.is_dir():
+            # rmdir, not a recursive delete: the kernel removes the files of a group by itself, and returns its
+            # tasks to the root.
             path.parent.rmdir()
 
     def assign_tasks(self, name: str, threads: frozenset[int]) -> None:
         """Move threads into an existing group; ignore threads that ended meanwhile."""
         tasks = self.resctrl / name / "tasks"
         moved = frozenset(map(int, _read(tasks).split())) if tasks.exists() else threads
+        # resctrl moves single threads, one in each write; those already in the group cost a system call each.
         for thread in sorted(threads - moved):
             with suppress(ProcessLookupError):
                 self.write_line(tasks, str(thread))

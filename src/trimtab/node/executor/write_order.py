@@ -18,6 +18,8 @@ KnobWrite = tuple[KnobRef, Value]
 def order_writes(wanted: Mapping[KnobRef, Value], now: Mapping[KnobRef, Value]) -> list[KnobWrite]:
     """Return the writes from the current to the wanted values; none for equal ones."""
     spots = sorted((ref for ref in wanted if wanted[ref] != now[ref]), key=_depth_key)
+    # A value that neither grows nor shrinks, such as CPUs 0-3 that become 2-5, first becomes the union: a child
+    # on either side stays within its parent at every moment, and cgroup v1 rejects a write that breaks this.
     growing = {ref: join(now[ref], wanted[ref]) for ref in spots}
     return [(ref, growing[ref]) for ref in spots if growing[ref] != now[ref]] + [
         (ref, wanted[ref]) for ref in reversed(spots) if growing[ref] != wanted[ref]
