@@ -149,3 +149,13 @@ def test_assessor_lists_crash_looping_container_without_usage() -> None:
     assert container.recommendation.resources.memory_limit == 1229 * MIB
     unseen = assess(state_with(LIMITED_DB, pod("db-0", app=LIMITED)), LIMITED_DB, days=0)
     assert isinstance(unseen, SkippedWorkload)
+
+
+def test_assessor_learns_oom_kill_that_only_a_failed_pod_reports() -> None:
+    """With restartPolicy Never, the pod that was killed is Failed and gone from the running ones."""
+    killed = {"name": "app", "state": oom_killed_status(3600.0)["lastState"]}
+    state = state_with(LIMITED_DB, pod("db-0", app=LIMITED))
+    state._failed_pods.put(folded(pod_projection(), pod("db-1", app=LIMITED, status=killed)))
+    found = assess(state, LIMITED_DB, memory=297.0 * MIB)
+    assert isinstance(found, WorkloadFinding)
+    assert found.containers[0].risks == ("OOM",)

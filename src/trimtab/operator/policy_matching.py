@@ -62,46 +62,46 @@ class PolicyMatcher:
     def match(self, workload: Workload) -> MatchingPolicies:
         """Return the policies that select a workload, the winning one first."""
         kind, namespace, _ = workload.key
-        quarter = self._groups.get((namespace, kind))
-        if quarter is None:
-            quarter = self._groups[namespace, kind] = self._build_group(namespace, kind)
+        group = self._groups.get((namespace, kind))
+        if group is None:
+            group = self._groups[namespace, kind] = self._build_group(namespace, kind)
         labels = dict(workload.labels)
-        near = list(quarter.conditional)
+        candidates = list(group.conditional)
         for label in workload.labels:
-            near += filter(quarter.admits, self._index.workload_label.get(label, ()))
-        found = [policy for policy in near if _matches(policy.spec.selector.workload_selector, labels)]
+            candidates += filter(group.admits, self._index.workload_label.get(label, ()))
+        found = [policy for policy in candidates if _matches(policy.spec.selector.workload_selector, labels)]
         if not found:
-            return quarter.unconditional
-        return tuple(sorted([*quarter.unconditional, *found], key=self._ranks.__getitem__))
+            return group.unconditional
+        return tuple(sorted([*group.unconditional, *found], key=self._ranks.__getitem__))
 
     def _build_group(self, namespace: str, kind: str) -> _WorkloadGroup:
         labels = self._namespaces.get(namespace, ())
-        quarter = _WorkloadGroup(
+        group = _WorkloadGroup(
             namespace, kind, dict(labels), reached_from=(namespace, self._operator_namespace)
         )
-        files = self._index
-        near = [*files.unrestricted, *files.namespace.get(namespace, ())]
+        index = self._index
+        candidates = [*index.unrestricted, *index.namespace.get(namespace, ())]
         for label in labels:
-            near += files.namespace_label.get(label, ())
-        admitted = sorted(filter(quarter.admits, near), key=self._ranks.__getitem__)
-        quarter.unconditional = tuple(
+            candidates += index.namespace_label.get(label, ())
+        admitted = sorted(filter(group.admits, candidates), key=self._ranks.__getitem__)
+        group.unconditional = tuple(
             policy for policy in admitted if policy.spec.selector.workload_selector is None
         )
-        quarter.conditional = tuple(
+        group.conditional = tuple(
             policy for policy in admitted if policy.spec.selector.workload_selector is not None
         )
-        return quarter
+        return group
 
 
 def count_overlaps(matcher: PolicyMatcher, workloads: Iterable[Workload]) -> dict[Policy, OverlapStats]:
     """Return the overlaps of each policy that selects any workload."""
     counted: Counter[MatchingPolicies] = Counter(matcher.match(workload) for workload in workloads)
     found: dict[Policy, OverlapStats] = {}
-    for verdict, count in counted.items():
-        for policy in verdict:
+    for matching, count in counted.items():
+        for policy in matching:
             found.setdefault(policy, OverlapStats())
-        if verdict:
-            winner, *losers = verdict
+        if matching:
+            winner, *losers = matching
             found[winner].won += count
             for loser in losers:
                 found[winner].won_against[loser] += count
@@ -136,19 +136,19 @@ class _WorkloadGroup:
 class _PolicyIndex:
     """Policies, indexed by their rarest requirement."""
 
-    def __init__(self, demanding: Iterable[tuple[Policy, list[_IndexTerms]]]) -> None:
+    def __init__(self, policies: Iterable[tuple[Policy, list[_IndexTerms]]]) -> None:
         self.unrestricted: list[Policy] = []
         self.namespace: dict[str, list[Policy]] = {}
         self.namespace_label: dict[Label, list[Policy]] = {}
         self.workload_label: dict[Label, list[Policy]] = {}
-        every = list(demanding)
-        popularity = Counter(one for _, demands in every for demand in demands for one in demand)
-        for policy, demands in every:
-            if not demands:
+        every = list(policies)
+        popularity = Counter(one for _, terms in every for each in terms for one in each)
+        for policy, terms in every:
+            if not terms:
                 self.unrestricted.append(policy)
                 continue
-            for drawer, value in min(demands, key=lambda demand: sum(popularity[one] for one in demand)):
-                getattr(self, drawer).setdefault(value, []).append(policy)
+            for index_field, value in min(terms, key=lambda each: sum(popularity[one] for one in each)):
+                getattr(self, index_field).setdefault(value, []).append(policy)
 
 
 def _precedence(policy: Policy) -> tuple[int, str, str]:
@@ -162,22 +162,22 @@ def _matches(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
 def _index_terms(policy: Policy, operator_namespace: str) -> list[_IndexTerms]:
     """Return the requirements of a policy for the workloads that it selects."""
     selector = policy.spec.selector
-    demands = _label_terms("namespace_label", selector.namespace_selector)
-    demands += _label_terms("workload_label", selector.workload_selector)
+    terms = _label_terms("namespace_label", selector.namespace_selector)
+    terms += _label_terms("workload_label", selector.workload_selector)
     if selector.namespaces.allow:
-        demands.append([("namespace", namespace) for namespace in selector.namespaces.allow])
+        terms.append([("namespace", namespace) for namespace in selector.namespaces.allow])
     if policy.namespace != operator_namespace:
-        demands.append([("namespace", policy.namespace)])
-    return demands
+        terms.append([("namespace", policy.namespace)])
+    return terms
 
 
 def _label_terms(index_field: _IndexField, selector: LabelSelector | None) -> list[_IndexTerms]:
     if selector is None:
         return []
-    demands: list[_IndexTerms] = [[(index_field, label)] for label in selector.match_labels.items()]
-    demands += [
+    terms: list[_IndexTerms] = [[(index_field, label)] for label in selector.match_labels.items()]
+    terms += [
         [(index_field, (requirement.key, value)) for value in dict.fromkeys(requirement.values)]
         for requirement in selector.match_expressions
         if requirement.operator is LabelSelectorOperator.IN
     ]
-    return demands
+    return terms
