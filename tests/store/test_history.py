@@ -118,6 +118,7 @@ async def test_history_of_the_previous_schema_stays_readable_and_gets_keys(addre
     def go_back(connection: Connection) -> None:
         connection.execute(text("DROP INDEX trimtab_history_by_event"))
         connection.execute(text("ALTER TABLE trimtab_history DROP COLUMN event_key"))
+        connection.execute(text("ALTER TABLE trimtab_history DROP COLUMN transition"))
         connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '0002'"))
 
     async with Store.open(address) as store:
