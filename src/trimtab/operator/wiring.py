@@ -192,6 +192,7 @@ class Operator:
         self.admission = AdmissionHandlers(
             config=config,
             policies=lambda: self.cluster_state.policies,
+            # Read once: the path of the webhook for pods is served, and registered, from the start or not at all.
             size_pod=self.pod_sizer.size_pod if config().webhook.pods else None,
             metrics=ports.metrics,
         )
@@ -233,6 +234,7 @@ class Operator:
         """Build the parts of a leader session; `enqueue` has a workload reconciled soon."""
         ports, cluster_state, resolver = self.ports, self.cluster_state, self.policy_resolver
         cluster_name = cluster_state.cluster_name
+        # One for policies and Intents: the disruption limits are about their changes together.
         limiter = DisruptionLimiter(self.config.disruption_limits.limits)
         gauges = WorkloadGauges(ports.metrics)
         recommender = Recommender(
@@ -281,6 +283,7 @@ class Operator:
             ports.store,
             cluster_name=cluster_name,
             metrics=ports.metrics,
+            # A dry run writes statuses of policies, but nothing to the workloads themselves.
             may_annotate=lambda: may_write() and not self.config.dry_run,
         )
         reconciler = SizingReconciler(
@@ -293,6 +296,7 @@ class Operator:
             guardrails=ports.guardrails or PromqlGuardrailChecker(ports.promql),
             vpa_recommender=vpa_recommender,
             view_publisher=view_publisher,
+            # Each ingest cycle replaces them.
             cluster_constraints=lambda: ingest_cycle.cluster_constraints,
             can_resize_in_place=self._can_resize_in_place,
             memory_limits_fixed=self._are_memory_limits_fixed,

@@ -37,7 +37,7 @@ _MEBIBYTES = (32, 64, 128, 256, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 81
 _NODE_HEADROOM = 1.15
 """Times the nodes that are needed."""
 STEP = 300.0
-"""Seconds of a step, where nobody says otherwise."""
+"""The default seconds of a step."""
 _DEFAULT_MEMORY = 64 * MIB
 """The memory of a container without recorded memory."""
 
@@ -51,7 +51,7 @@ def generate_cluster(
     node_cpu: float = 8.0,
     node_memory: float = 32 * GIB,
 ) -> Scenario:
-    """A cluster with so many workloads; the same for the same seed."""
+    """Generate a cluster with this number of workloads; the same seed gives the same cluster."""
     drawn: list[tuple[str, GeneratedWorkload]] = []
     shares = np.cumsum([share for _, share in GENERATOR_SHARES.values()])
     before = 0

@@ -12,7 +12,7 @@ _INITIAL_ROWS = 64
 
 
 class ContainerArrays:
-    """Containers as physics has them, and what else is known of each row."""
+    """The containers of the physics, and further columns about each row."""
 
     def __init__(self) -> None:
         self.containers = Containers.empty(0)
@@ -22,7 +22,7 @@ class ContainerArrays:
         self.serial: Serials = np.zeros(0, np.uint64)
         """A number that no other container ever had."""
         self.cpu_seconds: Floats = np.zeros(0)
-        """CPU time of a request, where it answers any."""
+        """The CPU time of one request, for containers of services."""
         self.cpu_demand: Floats = np.zeros(0)
         """The CPU demand of this step."""
         self.memory_demand: Floats = np.zeros(0)
@@ -34,7 +34,7 @@ class ContainerArrays:
         return len(self.demand_column)
 
     def allocate(self, *, demand_column: int, workload: int, burst: float, cpu_seconds: float) -> int:
-        """A row for a new container, which stands nowhere yet."""
+        """Return a row for a new container, which is on no node yet."""
         if not self._free:
             self._grow()
         row = self._free.pop()
@@ -54,7 +54,7 @@ class ContainerArrays:
         containers.runs_from[row] = -np.inf
         containers.backoff_count[row] = containers.restarts[row] = 0
         containers.cpu[row] = containers.throttled[row] = containers.memory[row] = 0.0
-        # Or whoever comes next, in the same step, would seem to have wanted it, and not had it.
+        # Otherwise the next container in this row would count the old demand, in the same step, as not served.
         self.cpu_demand[row] = self.memory_demand[row] = 0.0
         self.demand_column[row] = -1
         self._free.append(row)

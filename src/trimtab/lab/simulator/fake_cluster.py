@@ -1,7 +1,7 @@
-"""The simulated cluster behind the port that loops act by: says yes and no as an API server does.
+"""The simulated cluster behind the port of actuation: it accepts and rejects requests as an API server does.
 
-A pod or a workload that has changed since it was read is a conflict; a pod's class cannot change, nor its requests go
-beyond its limits, in place; a budget blocks evictions. Nobody else owns fields of a template here.
+A write to a pod or a workload that has changed since it was read is a conflict. A resize cannot change a pod's QoS class
+or raise requests above limits. A disruption budget blocks evictions. No other manager owns fields of a template.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trimtab.sizing.qos import qos_class
 
 
 class SimulatedCluster:
-    """Implements `trimtab.actuation.port.ClusterPort` on a world; a pod is also found by how it was read."""
+    """Implements `trimtab.actuation.port.ClusterPort` on a simulated world."""
 
     def __init__(self, world: SimulatedWorld) -> None:
         self._world = world
@@ -52,7 +52,7 @@ class SimulatedCluster:
             return
         found.containers = wanted
         if found.node == UNSCHEDULED:
-            self._world.apply_resize(found)  # there is no kubelet to ask yet
+            self._world.apply_resize(found)  # no kubelet has the pod yet, so none could defer the resize
             return
         found.resize = PodResize(IN_PROGRESS, "", "")
         found.resize_due = self._world.control_time + RESIZE_DELAY
@@ -83,7 +83,7 @@ class SimulatedCluster:
         self._world.process_due(self._world.control_time)
 
     async def patch_template(self, workload: Workload, sizes: Sizes, *, take_ownership: bool) -> None:
-        del take_ownership  # there is nobody to take it from
+        del take_ownership  # no other manager owns fields here
         found = self._get_workload(workload.key)
         wanted = with_sizes(found.containers, sizes)
         if wanted == found.containers:
@@ -95,7 +95,7 @@ class SimulatedCluster:
         self._world.process_due(self._world.control_time)
 
     async def patch_options(self, workload: Workload, annotation: OptionsAnnotation) -> None:
-        """Pods are replaced for them, and fare no better or worse: physics here knows neither cache nor power."""
+        """Replace the pods with the new options, which change nothing else: caches and power are not simulated."""
         found = self._get_workload(workload.key)
         found.annotations[OPTIONS_MANAGER] = {OPTIONS_ANNOTATION: annotation.encode()}
         found.revision += 1

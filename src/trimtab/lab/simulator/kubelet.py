@@ -30,7 +30,7 @@ PENDING, IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
 
 
 def decide_resize(world: SimulatedWorld, pod: SimulatedPod, now: float) -> None:
-    """Take up a resize, or say why not."""
+    """Apply a resize, or set the condition that explains why it is not applied."""
     wanted = [each.resources for each in pod.containers]
     cpu, memory = sum_requests(wanted)
     had_cpu, had_memory = sum_requests(pod.applied)
@@ -88,7 +88,7 @@ def _check_memory_in_use(world: SimulatedWorld, pod: SimulatedPod, wanted: list[
 
 
 def evict_under_pressure(world: SimulatedWorld) -> None:
-    """Send a pod away from each node that is short of memory."""
+    """Evict one pod from each node that is short of memory."""
     nodes = world.nodes.physical
     short = np.flatnonzero(nodes.memory > nodes.memory_capacity - EVICTION_THRESHOLD)
     if not len(short):

@@ -16,7 +16,7 @@ from numba import njit
 from trimtab.lab.simulator.physics import Containers, Floats, Indices, Nodes
 
 MAX_LATENCY = 10.0
-"""Seconds after which nobody waits any more."""
+"""The seconds after which clients give up."""
 CFS_PERIOD = 0.1
 INTERFERENCE_THRESHOLD = 0.6
 """The share of a node's CPU from which on neighbours are felt."""

@@ -27,12 +27,12 @@ class ClusterMetrics:
     at: float
     cpu_allocatable: float
     cpu_requested: float
-    """Requests of pods that have a node."""
+    """Cores that pods on nodes request."""
     cpu_used: float
     cpu_slack: float
-    """Requested and not used, container by container."""
+    """Cores that are requested and not used, container by container."""
     cpu_starved: float
-    """Wanted and, for want of CPU or by a limit, not had."""
+    """Cores of demand that were not served, because of a limit or for want of CPU on the node."""
     memory_allocatable: float
     memory_requested: float
     memory_used: float

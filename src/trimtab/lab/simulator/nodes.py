@@ -1,4 +1,4 @@
-"""The nodes of a simulated cluster, and what pods have asked of each, in whole millicores and bytes."""
+"""The nodes of a simulated cluster, and the requests of pods on each, in whole millicores and bytes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SimulatedNodes:
         self._pack = pack
 
     def schedule_pod(self, cpu: int, memory: int) -> int:
-        """Find a node for a pod that asks for this, and book it there; -1 where there is none."""
+        """Find a node for a pod with these requests, and reserve them there; return -1 if it fits on none."""
         node = int(
             select_node(
                 cpu,
@@ -53,12 +53,12 @@ class SimulatedNodes:
         return node
 
     def activate(self, node: int) -> None:
-        """A node that was away is there again."""
+        """Add a node that was removed."""
         self.active[node] = True
         self.pods_left[node] = self._pod_capacity[node]
 
     def deactivate(self, node: int) -> None:
-        """It takes no more pods; those that it has are to be deleted."""
+        """Remove a node: it takes no more pods, and the caller deletes those that it has."""
         self.active[node] = False
         self.pods_left[node] = -self._pod_capacity[node]
 
@@ -67,7 +67,7 @@ class SimulatedNodes:
         self.reserve(node, -cpu, -memory)
 
     def reserve(self, node: int, cpu: int, memory: int) -> None:
-        """A pod on this node asks for so much more, or less."""
+        """Reserve more resources on a node, or with negative amounts fewer."""
         self.cpu_left[node] -= cpu
         self.memory_left[node] -= memory
 
@@ -82,7 +82,7 @@ class SimulatedNodes:
         return bool(cpu <= self.allocatable_cpu[node] and memory <= self.allocatable_memory[node])
 
     def to_records(self) -> list[Node]:
-        """As informers keep nodes."""
+        """Return the nodes as the records that informers keep."""
         pools = [pool for pool in self.pools for _ in range(pool.count)]
         return [
             Node(

@@ -1,6 +1,6 @@
-"""The workloads and pods of a simulated cluster as things: what arrays of containers cannot say.
+"""The workloads and pods of a simulated cluster as objects, with everything that the arrays of containers do not hold.
 
-Each folds to the very record that informers keep of a real one, so that whoever reads them cannot tell the difference.
+`to_record` returns the same record that an informer keeps of a real object, so the operator reads both alike.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class SimulatedWorkload:
     generation: int = 1
     version: int = 0
     annotations: dict[str, dict[str, str]] = field(default_factory=dict)
-    """The replicas by their manager."""
+    """The annotations by field manager."""
     pods: dict[str, SimulatedPod] = field(default_factory=dict)
     created_count: int = 0
-    """Pods that it ever had."""
+    """The number of pods that were ever created for it."""
 
     @property
     def ready(self) -> int:
@@ -56,7 +56,7 @@ class SimulatedWorkload:
 
     @property
     def outdated_pods(self) -> list[SimulatedPod]:
-        """Pods of an older template."""
+        """The pods of an older template."""
         return [pod for pod in self.pods.values() if pod.revision != self.revision]
 
     def to_record(self) -> Workload:
@@ -87,7 +87,7 @@ class SimulatedWorkload:
         )
 
     def next_pod_name(self) -> str:
-        """The name of its next pod, by the rules of its kind."""
+        """Return the name of the next pod, by the rules of the workload's kind."""
         if self.spec.kind == "StatefulSet":
             taken = set(self.pods)
             return next(
@@ -99,7 +99,7 @@ class SimulatedWorkload:
 
 @dataclass(slots=True, eq=False)
 class SimulatedPod:
-    """A pod and the rows of its containers."""
+    """A pod, with the rows of its containers in the arrays."""
 
     name: str
     uid: str
@@ -107,7 +107,7 @@ class SimulatedPod:
     revision: int
     created: float
     containers: tuple[Container, ...]
-    """As its spec wants them; what their cgroups have is `applied`."""
+    """The containers as in the spec; their cgroups have `applied`."""
     applied: list[Resources]
     last_exits: list[ContainerTermination | None]
     restarts: list[int]
@@ -127,7 +127,7 @@ class SimulatedPod:
         return self.workload.spec.namespace
 
     def to_record(self, node: str) -> Pod:
-        """`node` is the name of the one that it is on."""
+        """Return the record of the pod on the node with this name."""
         spec = self.workload.spec
         return Pod(
             namespace=spec.namespace,
@@ -171,7 +171,7 @@ def with_sizes(containers: Sequence[Container], sizes: Sizes) -> tuple[Container
 
 
 def derive_letters(text: str, count: int) -> str:
-    """Letters that always are the same for the same text."""
+    """Derive letters from a text; the same text gives the same letters."""
     number = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
     found = []
     for _ in range(count):
@@ -185,6 +185,6 @@ def derive_uid(*parts: object) -> str:
 
 
 def sum_requests(sizes: list[Resources]) -> tuple[int, int]:
-    """Millicores and bytes that a pod asks for; a limit alone is a request too."""
+    """Return the millicores and bytes that a pod requests; a limit alone counts as a request."""
     whole = Resources.total(each.with_implied_requests() for each in sizes)
     return whole.cpu_request or 0, whole.memory_request or 0

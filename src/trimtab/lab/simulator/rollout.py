@@ -17,7 +17,7 @@ _MAX_SURGE_SHARE = 0.25
 
 
 def reconcile_workload(world: SimulatedWorld, workload: SimulatedWorkload) -> None:
-    """One look at a workload: makes and deletes pods, as far as may be done at once."""
+    """Create and delete pods of a workload, as many as its update strategy permits at once."""
     wanted = workload.replicas
     old = workload.outdated_pods if workload.spec.update == "RollingUpdate" else []
     ordered = workload.spec.kind == "StatefulSet"
@@ -29,7 +29,7 @@ def reconcile_workload(world: SimulatedWorld, workload: SimulatedWorkload) -> No
     for pod in _order_for_deletion(workload, list(workload.pods.values()))[: max(surplus, 0)]:
         world.delete_pod(pod)
     missing = 1 if ordered else math.floor(wanted * _MAX_SURGE_SHARE)
-    # Who is not ready is no loss; of the others so many may go that enough remain.
+    # Deleting a pod that is not ready costs no availability; of the ready ones, enough must remain.
     may_go = workload.ready - (wanted - missing)
     for pod in _order_for_deletion(workload, [pod for pod in old if pod.uid in world.pods]):
         if pod.ready:
@@ -42,7 +42,7 @@ def reconcile_workload(world: SimulatedWorld, workload: SimulatedWorkload) -> No
 
 
 def _order_for_deletion(workload: SimulatedWorkload, pods: list[SimulatedPod]) -> list[SimulatedPod]:
-    """Those that are not ready, then the youngest; of a StatefulSet the highest number."""
+    """Order pods that are not ready first, then the youngest; pods of a StatefulSet by descending number."""
     if workload.spec.kind == "StatefulSet":
         return sorted(pods, key=lambda pod: (len(pod.name), pod.name), reverse=True)
     return sorted(pods, key=lambda pod: (not pod.ready, pod.created), reverse=True)

@@ -1,8 +1,8 @@
-"""The operator's view of a simulated cluster: its own cluster state, fed from the world instead of by informers.
+"""Show a simulated cluster to the operator: an informer set that reads the world, and a client for whole objects.
 
-The catalog is the production one. It asks to follow resources; here each is a cache that `refresh` brings up to date
-with what has changed in the world, and what nobody puts anything into (HPAs, quotas) stays empty. Objects that are
-written whole, a policy's status, an annotation, are kept by `SimulatedObjects`.
+`ClusterState` is the production one. Each resource that it watches is a cache, which `sync` updates with everything that
+changed in the world; resources that are not simulated (HPAs, quotas) stay empty. `SimulatedObjectClient` keeps objects
+that are written whole, such as the status of a policy.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from trimtab.operator.cluster_state import FAILED_JOB_PODS
 
 
 class SimulatedInformerSet:
-    """Caches of all that is followed, kept true by the world."""
+    """The caches of all watched resources; they change at `sync` only, as caches lag behind a real cluster."""
 
     def __init__(self, world: SimulatedWorld) -> None:
         self._world = world
@@ -45,14 +45,14 @@ class SimulatedInformerSet:
         indexes: Mapping[str, Index[R]] | None = None,
         optional: bool = False,
     ) -> Cache[R]:
-        del projection, optional  # nothing is decoded, and everything is there
+        del projection, optional  # the world has records already, and serves every resource
         cache: Cache[R] = Cache(indexes)
-        if scope != FAILED_JOB_PODS:  # of which there are none: every pod here is started again
+        if scope != FAILED_JOB_PODS:  # every pod here restarts: in this cache, all would count as failed
             self._caches.setdefault(resource, []).append(cache)
         return cache
 
     def on_discovery(self, listener: Callable[[Discovery], None]) -> None:
-        """Nothing is ever discovered."""
+        """Discover nothing: all kinds are known from the start."""
 
     def errors_by_resource(self) -> Mapping[str, str]:
         return {}
@@ -69,7 +69,7 @@ class SimulatedInformerSet:
         raise AssertionError("unreachable")
 
     def add_static_objects(self) -> None:
-        """Put in what never changes."""
+        """Add the objects that never change."""
         for node in self._world.nodes.to_records():
             self.put(NODES, node)
         for name in sorted({"kube-system"} | {key.namespace for key in self._world.workloads}):
@@ -77,7 +77,7 @@ class SimulatedInformerSet:
         self.sync()
 
     def sync(self) -> None:
-        """Take in all that has changed since the last time."""
+        """Update the caches with all changes since the last call."""
         world = self._world
         for pod in world.deleted_pods:
             for cache in self._caches[PODS]:
@@ -100,6 +100,7 @@ class SimulatedInformerSet:
     def _put_status(self, resource: Resource, namespace: str, name: str, status: Object) -> None:
         for cache in self._caches.get(resource, ()):
             found = cache.get(name, namespace)
+            # A policy's record has no status: the operator reads that from the API server.
             if found is not None and hasattr(found, "status"):
                 text = msgspec.json.encode(status)
                 cache.put(msgspec.structs.replace(found, status=text, version=found.version + 1))
@@ -204,5 +205,5 @@ def _build_namespace_record(name: str) -> Metadata:
 
 
 def build_namespace_labels(name: str) -> dict[str, str]:
-    """Those that every namespace has; there are no others here."""
+    """Return the labels that every namespace has; simulated ones have no others."""
     return {"kubernetes.io/metadata.name": name}

@@ -5,7 +5,7 @@ Lease. The simulation takes the steps of the leader session when they are due: r
 that they asked for, ingest cycles and Intents at the end of a step.
 
     async with Simulation(scenario, policies={"all": OptimizationPolicySpec(mode=PolicyMode.AUTO)}, seed=7) as run:
-        run.observe(lambda metrics: print(metrics.cpu_requested))
+        run.subscribe(lambda metrics: print(metrics.cpu_requested))
         await run.run(86400)
 
 Left out: serving and registering the webhook, plugins, NodeQoSPolicies, and everything that waits on a network.
@@ -67,7 +67,7 @@ MetricsObserver = Callable[[ClusterMetrics], None]
 
 
 class Simulation:
-    """A scene with an operator on it; without policies there is none, and requests stay as they are."""
+    """A cluster with an operator; without policies and other objects the operator idles, and requests stay as they are."""
 
     def __init__(
         self,
@@ -84,12 +84,13 @@ class Simulation:
         autoscale: bool = False,
         config: OperatorConfig | None = None,
     ) -> None:
-        """`objects` are records of Intents, KPIProfiles and VPAs, each with its resource. `step` is that of demand when
-        not given; `history_seconds` is for how long usage is known when the operator begins, and `retention` for how
-        long it is kept at least. `min_requeue_delay` is how long at least passes until a workload is reconciled again
-        that only time could change, and at most half a step; events are answered at once.
+        """Create a simulation; nothing runs before `async with`.
 
-        `pack` has the scheduler fill nodes instead of spreading pods, `autoscale` has nodes come and go as needed.
+        `objects` are records of Intents, KPIProfiles and VPAs, each with its resource. `step` defaults to that of the
+        demand. Usage of `history_seconds` is known when the operator starts, and usage is kept for `retention` seconds at
+        least. A workload is reconciled again after `min_requeue_delay` at the earliest, or half a step if that is less;
+        after an event it is reconciled at once. With `pack` the scheduler fills nodes instead of spreading pods; with
+        `autoscale` nodes are added and removed as needed.
         """
         self.step = step or scenario.demand.step
         self.world = SimulatedWorld(scenario, seed=seed, pack=pack)
@@ -103,7 +104,7 @@ class Simulation:
             *objects,
         ]
         self._history_seconds = history_seconds
-        # Usage stays as it is within a step: who only waits for it need not look every few seconds.
+        # Usage is constant within a step: a reconcile that only waits for usage would find nothing new any earlier.
         self._min_requeue_delay = min(min_requeue_delay, self.step / 2)
         self._observers: list[MetricsObserver] = []
         self._workqueue: DelayHeap[WorkloadKey] = DelayHeap()
@@ -130,22 +131,22 @@ class Simulation:
     # Watching
 
     def subscribe(self, observer: MetricsObserver) -> None:
-        """Have it called with every moment from now on."""
+        """Call the observer with the metrics of every step from now on."""
         self._observers.append(observer)
 
     @property
     def now(self) -> float:
-        """Simulated seconds since 1970."""
+        """The simulated time in seconds since 1970."""
         return self.world.now
 
     def outcomes(self) -> dict[WorkloadKey, WorkloadOutcome]:
-        """The last outcome of each workload: state, reason, recommendations."""
+        """Return the last outcome of each workload: state, reason, recommendations."""
         status_writer = self.controllers.status_writer
         found = ((key, status_writer.get_outcome(key)) for key in self.world.workloads)
         return {key: outcome for key, outcome in found if outcome}
 
     async def status(self, policy: str) -> Object:
-        """The status of a policy, as the operator writes it."""
+        """Return the status of a policy, as the operator writes it."""
         key = self.config.namespace, policy
         await self.controllers.status_writer.write_status(key)
         return self._objects.statuses.get(("OptimizationPolicy", *key), {})
@@ -173,7 +174,7 @@ class Simulation:
         await self._exit_stack.aclose()
 
     async def run(self, seconds: float) -> None:
-        """Let so much time pass, in whole steps; the past, which the operator does not see happen, comes first."""
+        """Run for this time, in whole steps; the history, which the operator does not watch, comes first."""
         if self._history_seconds and not self.world.steps:
             for _ in range(round(self._history_seconds / self.step)):
                 await self._step()
@@ -181,7 +182,8 @@ class Simulation:
             await self._step()
             seconds -= self.step
         for _ in range(round(seconds / self.step)):
-            # Without anything to do, and while another process leads, only the cluster itself goes on.
+            # While another process leads, this operator must not act. Without any object it could not, and a comparison
+            # with `none` would only take longer.
             if self.session is not None and self._objects_at_start:
                 await self.session.ingest(self.now)
                 await self._reconcile_until(self.session, self.now + self.step)
@@ -192,9 +194,12 @@ class Simulation:
     async def _step(self) -> None:
         self._step_world()
         await self._clock.advance()
-        # The end of a session stores what was learned: that takes real time, in which no simulated time may pass.
+        # The end of a session saves to the store, in threads: no simulated time may pass until that is done, or the same
+        # seed would lose and regain the leadership at other times.
         while self.session is None and not self._clock.has_sleepers and not self._leading.done():  # noqa: ASYNC110 - tasks of two clocks
             await asyncio.sleep(0.001)
+        if self._leading.done():
+            await self._leading  # raise its error: a failed election looks like a cluster without an operator
 
     async def _run_intents(self) -> None:
         now = self.world.control_time
@@ -204,6 +209,7 @@ class Simulation:
         controllers = self.session.controllers
         await controllers.intent_controller.run_once(now)
         await controllers.effect_learner.flush()
+        # The statuses that were written: the next cycle reads them from the cache, as after a watch event.
         self.informers.sync()
 
     def _step_world(self) -> None:
@@ -219,11 +225,11 @@ class Simulation:
             observer(found)
 
     async def _reconcile_until(self, session: LeaderSession, end: float) -> None:
-        """All looks whose time comes before the next step is over, each at its own time."""
+        """Reconcile every workload that is due before this time, each at its own time."""
         while (at := self._next_due()) is not None and at < end:
             self.world.process_due(max(at, self.world.control_time))
             self.informers.sync()
-            # In order of their names, for who asked first may depend on how a process hashes.
+            # In the order of names: the order of requests may depend on a process's hash seed.
             for key in sorted(self._workqueue.pop_due(self.world.control_time)):
                 again = await session.reconcile(key, self.world.control_time)
                 self.informers.sync()
@@ -268,6 +274,7 @@ class Simulation:
     async def _run_session(self, session: LeaderSession) -> Never:
         """Hold a leader session open; `run` takes its steps at simulated times."""
         self.session, self.controllers = session, session.controllers
+        # The keys of an earlier session: this one enqueues all workloads itself, after its first ingest cycle.
         self._workqueue = DelayHeap()
         self._intent_interval = Interval(
             max(self.config.intents.interval.seconds, self.step), last=self.world.control_time
@@ -288,7 +295,7 @@ class Simulation:
             step=self.step,
             backfill_step=past_step,
             backfill_period=max(self._history_seconds, past_step),
-            save_interval=float("inf"),
+            save_interval=float("inf"),  # nothing restarts but sessions, and each of them saves at its end
         )
 
 

@@ -34,7 +34,7 @@ class _Sample(NamedTuple):
 
 
 class SimulatedUsageSource(Source[SimulatedUsageSettings]):
-    """Remembers so many seconds of a world's past."""
+    """The usage of a world in the last seconds, as many as `retention`."""
 
     name = "simulation"
     settings_type = SimulatedUsageSettings
@@ -47,7 +47,7 @@ class SimulatedUsageSource(Source[SimulatedUsageSettings]):
         self._samples: deque[_Sample] = deque()
 
     def record_step(self) -> None:
-        """Note what the last step was like."""
+        """Record the usage of the last step."""
         containers, rows = self._world.container_arrays.containers, self._world.container_arrays
         ran = (containers.node != UNSCHEDULED) & (rows.demand_column >= 0)
         ran &= (containers.memory > 0) | (containers.cpu > 0)

@@ -1,8 +1,8 @@
 """A simulated cluster as time passes: controllers, scheduler, kubelets and the physics of containers, step by step.
 
-Between two steps anything may be asked of it; what takes time (a pod's start, a resize) is done when its time has come
-and `settle` is called. Everything follows from the scene and the seed: the same calls give the same cluster, to the
-last bit. Left out: everything about the operator (`stage`) and how it sees this (`port`, `picture`).
+Requests may come at any time between two steps; what takes time (a pod's start, a resize) is done by the first call of
+`process_due` after its due time. Everything follows from the scenario and the seed: the same calls give the same cluster, to
+the last bit. The operator (`simulation`) and its view of the world (`fake_cluster`, `simulated_informers`) are separate.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ _QOS = {qos.GUARANTEED: GUARANTEED, qos.BURSTABLE: BURSTABLE, qos.BEST_EFFORT: B
 
 @dataclass(frozen=True, slots=True)
 class SimulatedEvent:
-    """Something that happened, as an Event tells it."""
+    """Something that happened, with the fields of an Event."""
 
     at: float
     workload: WorkloadKey
     pod: str
-    """Its name; empty where it is about the whole workload."""
+    """The name of the pod; empty if the event is about the whole workload."""
     type: Literal["Normal", "Warning"]
     reason: str
     """A word: OOMKilled, Evicted, FailedScheduling, Resized, ResizeDeferred, Resizing, Reverted and so on."""
@@ -65,40 +65,40 @@ class SimulatedEvent:
 
 
 class SimulatedWorld:
-    """All there is; `now` moves by `step` alone."""
+    """The whole cluster; only `step` advances `now`."""
 
     def __init__(
         self, scenario: Scenario, *, seed: int = 0, pack: bool = False, start: float | None = None
     ) -> None:
         self.scenario = scenario
         self.seed = seed
-        # The week of the demand is kept, its year is not: an operator would wonder about 1970.
+        # Keep the weekday of the demand but not its year: to the operator, objects of 1970 would be decades old.
         self.start = start or MONDAY + (scenario.demand.start - _FIRST_MONDAY) % _WEEK
         self.now = self.start
         """The time up to which containers have run."""
         self.control_time = self.start
-        """The time up to which everything else is settled; between two steps it is later."""
+        """The time up to which everything else is processed; between two steps it is later than `now`."""
         self.steps = 0
         self.nodes = SimulatedNodes(scenario.pools, pack=pack)
         self.container_arrays = ContainerArrays()
         self.pods: dict[str, SimulatedPod] = {}
         self.pending: dict[str, SimulatedPod] = {}
         self.events: list[SimulatedEvent] = []
-        """Since somebody last took them."""
+        """The events since the last `collect_metrics`, which clears them."""
         self.changed: dict[str, SimulatedPod | SimulatedWorkload] = {}
         """The pods that changed since the last read, by uid."""
         self.deleted_pods: list[SimulatedPod] = []
-        """Pods that are no more, likewise."""
+        """The pods that were deleted since the last read."""
         self.due_times: DelayHeap[str] = DelayHeap()
         """The times at which pods need attention, by uid."""
         self.workloads: dict[WorkloadKey, SimulatedWorkload] = {}
         many = len(scenario.workloads)
         self.load_share: Floats = np.ones(many)
         self.latencies: Floats = np.full((many, len(QUANTILES)), np.nan)
-        """Seconds in which requests are answered: a row a workload, a column for the median, 95 % and 99 %."""
+        """The seconds in which requests are answered: a row per workload, columns for the median, 95 % and 99 %."""
         self.load: Floats = np.zeros(many)
         self.kills = 0
-        """In the last step."""
+        """The number of OOM kills in the last step."""
         self.admit_pod: Callable[[Pod], Sizes] | None = None
         """Returns the sizes that admission gives to the containers of a new pod; None without a webhook for pods."""
         self._version = 0
@@ -112,7 +112,7 @@ class SimulatedWorld:
     # Time
 
     def step(self, seconds: float) -> None:
-        """Let so much time pass."""
+        """Advance the time by these seconds: demand, physics, latencies, evictions."""
         self.process_due(self.now)
         self._compute_demand()
         containers, nodes = self.container_arrays.containers, self.nodes.physical
@@ -142,7 +142,7 @@ class SimulatedWorld:
         self.process_due(self.now)
 
     def process_due(self, now: float) -> None:
-        """Do what is due by now: pods become ready, resizes are decided, pods that wait are placed."""
+        """Do everything that is due by now: pods become ready, resizes are decided, pending pods are scheduled."""
         self.control_time = now
         self._run_workload_controllers()
         for uid in self.due_times.pop_due(now):
@@ -154,11 +154,11 @@ class SimulatedWorld:
             self._schedule_pending(now)
 
     def _run_workload_controllers(self) -> None:
-        """Let the controllers of workloads look at those that have changed."""
+        """Reconcile the workloads that have changed."""
         while self._queue:
             workload = self._queue.pop(next(iter(self._queue)))
             reconcile_workload(self, workload)
-            # While nobody is ready, what comes is lost.
+            # Ready pods share the load of all replicas; requests that come while no pod is ready are lost.
             self.load_share[workload.number] = workload.spec.replicas / (
                 workload.ready or workload.spec.replicas or 1
             )
@@ -192,7 +192,7 @@ class SimulatedWorld:
             pod.ready = not pod.ready
             self.mark_changed(pod)
             self.enqueue(pod.workload)
-        # A pod has one time at which it is due: what is later is put down again.
+        # A pod has only one due time, which has just passed: the later ones must be added again.
         if ready_at > now:
             self.due_times.put(pod.uid, ready_at)
         if pod.resize is not None and pod.resize_due > now:
@@ -218,7 +218,7 @@ class SimulatedWorld:
     # Pods
 
     def create_pod(self, workload: SimulatedWorkload) -> SimulatedPod:
-        """A new pod of the present template, which waits for a node."""
+        """Create a pod of the current template, which waits for a node."""
         spec = workload.spec
         name = workload.next_pod_name()
         service = spec.service.cpu_seconds if spec.service else 0.0
@@ -247,7 +247,7 @@ class SimulatedWorld:
             pod.containers = with_sizes(pod.containers, sizes)
             pod.applied = [each.resources for each in pod.containers]
         workload.created_count += 1
-        self._capacity_changed = True  # or rather, who needs it
+        self._capacity_changed = True  # the new pod must be scheduled, as if capacity had become free
         workload.pods[name] = pod
         self.pods[pod.uid] = self.pending[pod.uid] = pod
         for place, row in enumerate(rows):
@@ -276,7 +276,7 @@ class SimulatedWorld:
         self.enqueue(pod.workload)
 
     def scale_workload(self, key: WorkloadKey, replicas: int) -> None:
-        """Have another number of pods."""
+        """Change the number of replicas."""
         workload = self.workloads[key]
         workload.replicas = replicas
         workload.generation += 1
@@ -288,11 +288,11 @@ class SimulatedWorld:
         self.process_due(self.control_time)
 
     def enqueue(self, workload: SimulatedWorkload) -> None:
-        """Something about it or its pods has changed: its controller is to look, and load goes where it can."""
+        """Have the controller of a workload reconcile it, because it or a pod of it has changed."""
         self._queue[workload.spec.key] = workload
 
     def apply_resize(self, pod: SimulatedPod) -> None:
-        """Give a pod's containers the size that its spec wants, and its node the difference."""
+        """Give the containers of a pod the size in its spec, and reserve the difference on its node."""
         wanted = [each.resources for each in pod.containers]
         if pod.node != UNSCHEDULED:
             (cpu, memory), (had_cpu, had_memory) = sum_requests(wanted), sum_requests(pod.applied)

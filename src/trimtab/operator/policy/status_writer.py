@@ -152,7 +152,7 @@ class PolicyStatusWriter:
     async def write_status(self, key: PolicyKey) -> float | None:
         """Write the status of a policy if it has changed; return the delay of a retry, or None."""
         if self._pending[key]:
-            return None
+            return None  # the reconcile of its last workload enqueues it
         namespace, name = key
         policy = self._cluster_state.policies.get(name, namespace)
         if policy is None and key != DEFAULT_POLICY:
@@ -164,10 +164,10 @@ class PolicyStatusWriter:
         if policy is None:
             return None
         if not self._may_write():
-            return WRITE_DELAY
+            return WRITE_DELAY  # a leader that is unsure of its Lease may soon be sure again
         uid, kept = self._written_statuses.get(key, ("", b""))
         try:
-            if uid != policy.uid:
+            if uid != policy.uid:  # after a restart, or a new policy of the same name
                 found = await self._client.get(OPTIMIZATION_POLICIES, name, namespace=namespace)
                 before = found.get("status") or {}
             else:

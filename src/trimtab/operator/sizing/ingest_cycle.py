@@ -83,10 +83,12 @@ class IngestCycle:
     async def run_once(self, now: float) -> None:
         """Ingest usage up to now."""
         cluster_state = self._cluster_state
+        # Otherwise series of deleted policies and namespaces would stay in dashboards for ever.
         self._metrics.remove_stale_labels("policy", {str(policy) for policy in cluster_state.policies})
         self._metrics.remove_stale_labels("namespace", {each.name for each in cluster_state.namespaces})
         self.cluster_constraints = cluster_state.build_constraints()
         workloads = list(cluster_state.list_workloads())
+        # These containers are learned even if no policy selects them.
         asked = self._vpa_recommender.targets() | self._intent_targets()
         tracked: dict[WorkloadContainer, TrackedContainer] = {}
         for workload in workloads:
@@ -96,6 +98,7 @@ class IngestCycle:
                 pods = cluster_state.list_pods(workload)
                 container = TrackedContainer(spec, workload.created, count_containers_per_pod(workload, pods))
                 tracked |= dict.fromkeys(list_sized_containers(workload, pods), container)
+        # The statuses of policies report both, and nothing else enqueues them when a source fails or recovers.
         before = self._recommender.errors_by_source, self._recommender.unsampled
         new = await self._recommender.ingest(
             now,
