@@ -112,10 +112,10 @@ async def test_search_filters_ten_thousand_workloads_while_typing(opened: Watche
 async def test_workloads_table_sorts_and_paginates(opened: Watched) -> None:
     await opened.visit("/workloads")
     page = opened.page
-    await page.get_by_role("button", name="A month").click()
+    await page.get_by_role("button", name="Monthly cost").click()
     dearest = min(SCENE.workloads, key=lambda row: (-row.cost, row.namespace, row.name))
     await expect(page.locator("a.row").first).to_have_text(dearest.name)
-    await expect(page.locator("th[aria-sort=descending]")).to_contain_text("A month")
+    await expect(page.locator("th[aria-sort=descending]")).to_contain_text("Monthly cost")
     await page.get_by_role("button", name="Next").click()
     await expect(page.locator(".pager")).to_contain_text("51\u2013100 of 10,000")
     await page.get_by_label("State").select_option("Reverted")

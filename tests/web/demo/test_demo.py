@@ -67,7 +67,7 @@ async def test_demo_meets_an_intent_and_shows_learned_effects(
     assert objective.plot
     seen = [value for value in objective.plot.curves[0].values if value is not None]
     assert max(seen[:6]) > objective.target > seen[-1]
-    assert {each.plot.along for each in intent.effects} == {"cores a pod", "pods"}
+    assert {each.plot.along for each in intent.effects} == {"cores per pod", "pods"}
     for effect in intent.effects:
         low, high, expected, points = (latency_curve.values for latency_curve in effect.plot.curves)
         for least, likely, most in zip(low, expected, high, strict=True):

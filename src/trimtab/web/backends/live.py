@@ -373,7 +373,7 @@ class LiveBackend:
             raise ActionError(STANDBY)
         view = views.workloads.get(key)
         if view is None:
-            raise ActionError(f"{key}: this workload does not exist")
+            raise ActionError(f"{key}: this workload does not exist any more; reload the page")
         return views, view
 
     async def _publish_action(self, key: WorkloadKey) -> None:

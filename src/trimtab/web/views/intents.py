@@ -91,6 +91,7 @@ class IntentViewCache:
                 cluster=views.cluster_name, name=str(intent), limit=MAX_EVENTS
             )
         except StoreError:
+            # Expired at once, so that the next page asks the store again.
             return _CachedIntent(float("-inf"), intent.generation, {}, ())
         states = _parse_states(events)
         objective_plots = {
@@ -190,7 +191,7 @@ def _build_effects(
             continue
         if state.cpu:
             amounts = [state.cpu * (0.3 + 2.2 * place / CURVE_POINTS) for place in range(CURVE_POINTS + 1)]
-            found.append(_plot_effect(effects, name, "cores a pod", states, amounts, _get_cpu, _with_cpu))
+            found.append(_plot_effect(effects, name, "cores per pod", states, amounts, _get_cpu, _with_cpu))
         most = max(4, 2 * state.replicas)
         counts = [float(count) for count in range(1, most + 1)]
         found.append(_plot_effect(effects, name, "pods", states, counts, _get_pods, _with_pods))
@@ -236,7 +237,9 @@ def _plot_effect(
                 Curve(role=CurveRole.LOW, name="low", values=line(-STDDEVS_90)),
                 Curve(role=CurveRole.HIGH, name="high", values=line(STDDEVS_90)),
                 Curve(role=CurveRole.ESTIMATE, name="expected", values=line(0.0)),
-                Curve(role=CurveRole.DATA, name="seen", values=tuple(points.get(each) for each in along_all)),
+                Curve(
+                    role=CurveRole.DATA, name="observed", values=tuple(points.get(each) for each in along_all)
+                ),
             ),
         ),
     )
