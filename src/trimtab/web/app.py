@@ -22,8 +22,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trimtab.errors import TrimtabError
-from trimtab.web.actions.forms import read_form
-from trimtab.web.actions.handlers import ActionHandlers
+from trimtab.web.actions.handlers import ActionHandlers, read_form
 from trimtab.web.auth import LINK_PARAMETER, Access, AccessDenied
 from trimtab.web.backends.backend import DashboardBackend
 from trimtab.web.pages import Pages
@@ -140,6 +139,7 @@ class _SessionGuard:
                 request.state.session = session
                 return await handler(request)
             if self._access.requires_token:
+                # A redirect would have htmx put the login page into the fragment that it refreshes.
                 if request.headers.get("HX-Request"):
                     return Response(status_code=401, headers={"HX-Redirect": "/login"})
                 return RedirectResponse("/login", 303)
@@ -151,6 +151,7 @@ class _SessionGuard:
                 redirect = RedirectResponse(request.url.path, 303)
                 self._sessions.start(entered, request, redirect, secure=self._secure)
                 return redirect
+            # The handler renders the CSRF token of the session, so the session starts first, and its cookie is moved afterwards.
             cookie_response = Response()
             request.state.session = self._sessions.start(
                 entered, request, cookie_response, secure=self._secure
@@ -182,6 +183,7 @@ class _SessionGuard:
             return RedirectResponse("/", 303)
         if request.method == "GET":
             return self._rendering.render_login(request, "")
+        # Another site could log the viewer in under an account of its own, and read what the viewer then does.
         if request.headers.get("Sec-Fetch-Site", "same-origin") != "same-origin":
             raise HTTPException(
                 403, "this request did not come from a page of this dashboard; reload the page"

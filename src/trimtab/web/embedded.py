@@ -41,6 +41,7 @@ def embed_dashboard(
     @asynccontextmanager
     async def serve(client: Client, views: Callable[[], OperatorViews | None]) -> AsyncIterator[None]:
         informers = InformerSet(client)
+        # Only the dashboard shows the reports of node agents, so an operator without one does not cache them.
         reports = informers.watch_resource(NODE_METRICS, node_report_projection(), optional=True)
         backend = LiveBackend(views, name=client.connection.context, reports=lambda: reports)
         links = OneTimeLinks() if is_local and not in_pod else None

@@ -78,6 +78,7 @@ class Pages:
 
     async def _get_table(self) -> WorkloadTable:
         rows: Sequence[WorkloadRow] = await self._backend.workloads()
+        # Backends return the same object until something changed, so the search texts are built once per version.
         if rows is not self._table.rows:
             self._table = WorkloadTable(rows)
         return self._table
@@ -177,6 +178,7 @@ class Pages:
             raise HTTPException(
                 429, "too many pages of this dashboard are open; close some, then reload this one"
             )
+        # A proxy such as nginx holds events back until its buffer is full.
         headers = {"X-Accel-Buffering": "no"}
         return StreamingResponse(self._stream_news(session), media_type="text/event-stream", headers=headers)
 

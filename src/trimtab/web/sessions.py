@@ -72,6 +72,7 @@ class SessionStore:
         now = self._clock()
         if now >= session.expires_at:
             session.ended.set()
+        # The token is not kept, so its expiry cannot be reviewed; what the viewer's groups may do can.
         elif now - session.verified_at >= RECHECK_SECONDS and not session.ended.is_set():
             may_view = await self._access.may_view(session.viewer)
             if may_view:
@@ -97,6 +98,7 @@ class SessionStore:
         """Start a session and set its cookie on the response."""
         number = secrets.token_urlsafe(32)
         while len(self._sessions) >= MAX_SESSIONS:
+            # The oldest session is first, as a dict keeps the order of insertion.
             self._sessions.pop(next(iter(self._sessions))).ended.set()
         now = self._clock()
         session = self._sessions[number] = Session(
@@ -154,5 +156,6 @@ def cookie_name(request: Request) -> str:
 def is_same_origin(request: Request, session: Session) -> bool:
     """Return whether an action comes from a page of this dashboard."""
     shown = request.headers.get(HEADER, "")
+    # Old browsers do not send the header; the CSRF token alone then decides.
     site = request.headers.get("Sec-Fetch-Site", "same-origin")
     return secrets.compare_digest(shown.encode(), session.csrf.encode()) and site == "same-origin"

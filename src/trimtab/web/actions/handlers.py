@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from urllib.parse import parse_qsl
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from trimtab.kube.kinds.workloads import WorkloadKey
-from trimtab.web.actions.forms import read_form
 from trimtab.web.auth import Access, Viewer
 from trimtab.web.backends.backend import ActionError, DashboardBackend
 from trimtab.web.model import WorkloadAction
 from trimtab.web.rendering import TemplateRenderer
 
 MAX_REASON_LENGTH = 200
+MAX_FORM_BYTES = 64 * 1024
+"""The maximum size of a form; only a token with many groups is long."""
 
 RunAction = Callable[[], Awaitable[str]]
 
@@ -55,7 +57,8 @@ class ActionHandlers:
             raise HTTPException(403, self._backend.read_only_reason)
         if not await self._access.may_act(viewer, key):
             raise HTTPException(
-                403, f"{viewer.name} may not patch {key}: RBAC grants read access only; ask an administrator"
+                403,
+                f"{viewer.name} may not patch {key}: RBAC grants read access only; ask an administrator for the right to patch it",
             )
         return viewer
 
@@ -69,3 +72,17 @@ class ActionHandlers:
 
 async def _read_reason(request: Request) -> str:
     return " ".join((await read_form(request)).get("why", "").split())[:MAX_REASON_LENGTH]
+
+
+async def read_form(request: Request) -> dict[str, str]:
+    """Read the fields of a form; the last value wins."""
+    # Starlette reads a form of any size: whoever reaches the login page could fill the memory of the operator.
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > MAX_FORM_BYTES:
+            raise HTTPException(413, f"the form is larger than {MAX_FORM_BYTES} bytes; shorten it")
+    try:
+        return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=20))
+    except ValueError:
+        raise HTTPException(400, "the request body is not a URL-encoded form") from None

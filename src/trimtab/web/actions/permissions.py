@@ -31,6 +31,7 @@ class PermissionCache:
         return frozenset(key for key, may in zip(asked, answers, strict=True) if may)
 
     async def _is_allowed(self, viewer: Viewer, key: WorkloadKey) -> bool:
+        # Taken out and put back at the end, so that the answer that was not used for longest is dropped first.
         may, until = self._cache.pop((viewer, key), (False, float("-inf")))
         if until <= self._clock():
             may, until = await self._access.may_act(viewer, key), self._clock() + TTL_SECONDS

@@ -55,6 +55,7 @@ class CurrentUsage:
 
         Earlier samples are kept if a source fails or has nothing new.
         """
+        # Sources still have samples of pods that were deleted minutes ago.
         existing = frozenset(pods)
         found = await asyncio.gather(
             *(self._read_source(name, source, existing, now) for name, source in sources.items())
@@ -71,6 +72,7 @@ class CurrentUsage:
         before = self._by_source.get(name)
         pods, error_text = before.pods if before else dict[PodName, PodUsageSample](), ""
         try:
+            # A polled source has no sample in some steps: a pod keeps its last one until that is too old.
             pods = pods | sum_by_pod(await source.read_present(now))
         except UsageError as error:
             error_text = str(error)

@@ -113,6 +113,7 @@ class SnapshotBackend:
 
     async def workload(self, key: WorkloadKey) -> WorkloadDetail | None:
         if found := self._details.get(key):
+            # The actions of the saved operator cannot be run from its file.
             return msgspec.structs.replace(found, acts={})
         row = self._rows.get(key)
         return WorkloadDetail(row=row, events=tuple(await self.history(key=key))) if row else None

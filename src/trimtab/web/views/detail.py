@@ -107,6 +107,7 @@ class DetailCache:
         backtested_at = float("-inf")
         if before is not None and before.spec == spec:
             backtests, backtested_at = before.backtests, before.backtested_at
+        # While the source is away, the last backtest stays, and the next page tries again.
         if trace is not None and not is_recent(backtested_at, now, within=BACKTEST_TTL):
             instances: float = max(len(view.pods), 1)
             if not view.workload.is_long_running:

@@ -49,6 +49,7 @@ def build_row(
         rules = policy.rules if policy else PolicyRules()
         risks |= dict.fromkeys(assess_risks(each, evidence, peak, rules=rules, now=now))
     instances: float = len(view.pods)
+    # The pods of a CronJob exist for minutes: by present pods, its cost would jump between nothing and all of it.
     if shares and not workload.is_long_running:
         instances = max(shares) * max(1, workload.replicas)
     cost = sum(prices.price_requests(each.resources) for each in containers) * instances

@@ -56,6 +56,7 @@ class TableQuery:
             namespace=given.get("namespace", ""),
             risk=given.get("risk", "") == "1",
             sort=sort if sort.removeprefix("-") in SORTS else DEFAULT,
+            # Python refuses to convert thousands of digits, with an exception that would be an error 500.
             page=max(1, int(page)) if page.isdecimal() and len(page) < 7 else 1,
         )
 
@@ -130,6 +131,7 @@ class WorkloadTable:
         )
 
     def _sort_rows(self, sort: str) -> list[int]:
+        # Every key that a viewer types asks for the same order again.
         if sort not in self._orders:
             key = SORTS[sort.removeprefix("-")]
             by_name = sorted(range(len(self.rows)), key=lambda place: SORTS["name"](self.rows[place]))

@@ -68,6 +68,7 @@ class SizeHistory:
         if not self._changes:
             return (amount(self._current),) * len(times)
         steps = [(-math.inf, self._changes[0][1]), *((at, after) for at, _, after in self._changes)]
+        # The present size is certain, also if somebody changed it by hand since the last entry.
         steps[-1] = (steps[-1][0], self._current)
         return _step_values(times, steps, amount)
 

@@ -45,6 +45,7 @@ class Trend:
             return False
         self.samples.append(totals)
         if len(self.samples) > MAX_SAMPLES:
+            # The first sample stays: the overview compares costs and nodes with it.
             self.samples = [self.samples[0], *self.samples[2::2]]
             self.every *= 2
         return True
