@@ -21,7 +21,7 @@ from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.effects.user_models import decode_user_model
 from trimtab.intents.objective import Goal, Objective
 from trimtab.intents.plan import Plan
-from trimtab.intents.planner import Planner, SearchBudget, planner
+from trimtab.intents.planner import Planner, SearchBudget, create_planner
 from trimtab.intents.plugins.client import RemotePlanner
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
 from trimtab.intents.plugins.protocol import VERSION
@@ -77,7 +77,7 @@ def seconds(plan: Callable[[], Plan]) -> float:
 
 
 def main() -> None:
-    own, registry = planner("astar"), PluginRegistry(timeout=30.0)
+    own, registry = create_planner("astar"), PluginRegistry(timeout=30.0)
     with serve_plugin(PlannerService(own), name="far") as plugin:
         registry.register(
             pb.PluginInfo(

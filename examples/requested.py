@@ -15,12 +15,18 @@ from rich.console import Console
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from trimtab.kube.auth import load_connection
-from trimtab.kube.cache.informer import Informer, Scope
-from trimtab.kube.kinds.nodes import Node, node_projection
-from trimtab.kube.kinds.pods import Pod, pod_projection
-from trimtab.kube.rest.client import Client
-from trimtab.kube.rest.resources import NODES, PODS
+from trimtab.kube import (
+    NODES,
+    PODS,
+    Client,
+    Informer,
+    Node,
+    Pod,
+    Scope,
+    load_connection,
+    node_projection,
+    pod_projection,
+)
 
 RUNNING = Scope(fields="status.phase!=Succeeded,status.phase!=Failed")
 

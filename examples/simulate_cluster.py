@@ -5,11 +5,18 @@ python examples/simulate_cluster.py
 
 import numpy as np
 
-from trimtab.kube.kinds.pods import Resources
-from trimtab.lab.simulator.metrics import collect_metrics, count_nodes_needed
-from trimtab.lab.simulator.scenario import GIB, ContainerSpec, NodePool, Scenario, WorkloadSpec
-from trimtab.lab.simulator.world import SimulatedWorld
-from trimtab.usage.trace import Trace
+from trimtab.kube import Resources
+from trimtab.lab import (
+    GIB,
+    ContainerSpec,
+    NodePool,
+    Scenario,
+    SimulatedWorld,
+    WorkloadSpec,
+    collect_metrics,
+    count_nodes_needed,
+)
+from trimtab.usage import Trace
 
 # One series of demand, a day at 5-minute steps: half a core and 1 GiB for each replica.
 demand = Trace(("steady",), 4 * 86400.0, 300.0, np.full((288, 1), 0.5), np.full((288, 1), GIB))

@@ -7,11 +7,18 @@ import asyncio
 
 import numpy as np
 
-from trimtab.kube.kinds.pods import Resources
-from trimtab.lab.simulator.fake_cluster import SimulatedCluster
-from trimtab.lab.simulator.scenario import GIB, ContainerSpec, NodePool, Scenario, ServiceSpec, WorkloadSpec
-from trimtab.lab.simulator.world import SimulatedWorld
-from trimtab.usage.trace import Trace
+from trimtab.kube import Resources
+from trimtab.lab import (
+    GIB,
+    ContainerSpec,
+    NodePool,
+    Scenario,
+    ServiceSpec,
+    SimulatedCluster,
+    SimulatedWorld,
+    WorkloadSpec,
+)
+from trimtab.usage import Trace
 
 
 async def main() -> None:

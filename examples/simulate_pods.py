@@ -7,11 +7,9 @@ import asyncio
 
 import numpy as np
 
-from trimtab.kube.kinds.pods import Resources
-from trimtab.lab.simulator.fake_cluster import SimulatedCluster
-from trimtab.lab.simulator.scenario import GIB, ContainerSpec, NodePool, Scenario, WorkloadSpec
-from trimtab.lab.simulator.world import SimulatedWorld
-from trimtab.usage.trace import Trace
+from trimtab.kube import Resources
+from trimtab.lab import GIB, ContainerSpec, NodePool, Scenario, SimulatedCluster, SimulatedWorld, WorkloadSpec
+from trimtab.usage import Trace
 
 MIB = 1 << 20
 

@@ -5,10 +5,8 @@
 The same workload can be followed by a real pod on a real node: see `trimtab stress`.
 """
 
-from trimtab.kube.kinds.pods import Resources
-from trimtab.lab.simulator.scenario import GIB, ContainerSpec, NodePool, Scenario, WorkloadSpec
-from trimtab.lab.simulator.world import SimulatedWorld
-from trimtab.lab.workloads import generate
+from trimtab.kube import Resources
+from trimtab.lab import GIB, ContainerSpec, NodePool, Scenario, SimulatedWorld, WorkloadSpec, generate
 
 MIB = 1 << 20
 

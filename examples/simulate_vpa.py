@@ -11,11 +11,7 @@ import logging
 
 import structlog
 
-from trimtab.lab.simulator.cluster_generator import generate_cluster_from_trace
-from trimtab.lab.simulator.comparison import load_policies
-from trimtab.lab.simulator.scenario import Scenario
-from trimtab.lab.simulator.simulation import Simulation
-from trimtab.lab.workloads import generate
+from trimtab.lab import Scenario, Simulation, generate, generate_cluster_from_trace, load_policies
 
 HOURS, KNOWN = 48, 8 * 86400.0
 

@@ -12,10 +12,8 @@ resized in place.
 import argparse
 import asyncio
 
-from trimtab.kube.auth import load_connection
-from trimtab.kube.rest.client import Client
-from trimtab.lab.emulator import EmulationConfig, LoadProfile, StressStrategy, run_stress
-from trimtab.lab.workloads import generate
+from trimtab.kube import Client, load_connection
+from trimtab.lab import EmulationConfig, LoadProfile, StressStrategy, generate, run_stress
 
 
 async def main(namespace: str, strategy: str, *, hours: float, minutes: float, reach: dict[str, str]) -> None:

@@ -17,14 +17,18 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from trimtab.intents.actuator import Actuator
-from trimtab.intents.constraints import PlanConstraints
-from trimtab.intents.effects.model import EffectModels
-from trimtab.intents.objective import Goal
-from trimtab.intents.plan import Plan
-from trimtab.intents.planner import SearchBudget, planner
-from trimtab.intents.plugins.server import PlannerService, serve_plugin
-from trimtab.intents.state import TargetState
+from trimtab.intents import (
+    Actuator,
+    EffectModels,
+    Goal,
+    Plan,
+    PlanConstraints,
+    PlannerService,
+    SearchBudget,
+    TargetState,
+    create_planner,
+    serve_plugin,
+)
 from trimtab.plugins import Settings
 
 
@@ -34,7 +38,7 @@ class OneStep:
     settings_type: ClassVar[type[Settings]] = Settings
 
     def __init__(self) -> None:
-        self._planner = planner("astar")
+        self._planner = create_planner("astar")
 
     def plan(
         self,

@@ -12,7 +12,7 @@ from trimtab.api.kpiprofile import KPIProfile
 from trimtab.api.meta import Condition, LabelSelector, ObjectMeta
 from trimtab.api.nodemetric import NodeMetric
 from trimtab.api.nodeqospolicy import NodeQoSPolicy
-from trimtab.api.optimizationpolicy import OptimizationPolicy
+from trimtab.api.optimizationpolicy import OptimizationPolicy, OptimizationPolicySpec, PolicyMode
 from trimtab.api.quantity import Quantity, parse_memory_bytes, parse_millicores
 
 KINDS: tuple[type[Kind], ...] = (OptimizationPolicy, Intent, KPIProfile, NodeMetric, NodeQoSPolicy)
@@ -34,6 +34,8 @@ __all__ = [
     "NodeQoSPolicy",
     "ObjectMeta",
     "OptimizationPolicy",
+    "OptimizationPolicySpec",
+    "PolicyMode",
     "Quantity",
     "QuantityError",
     "build_crd",

@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from trimtab.intents.action import IntentAction
     from trimtab.intents.actuator import Actuator
     from trimtab.intents.constraints import PlanConstraints
+    from trimtab.intents.effects.model import EffectModels
     from trimtab.intents.objective import Goal, Objective
     from trimtab.intents.plan import ExpectedOutcome, Plan
-    from trimtab.intents.planner import Planner, SearchBudget
+    from trimtab.intents.planner import Planner, SearchBudget, create_planner
     from trimtab.intents.plugins.server import ActuatorService, PlannerService, serve_plugin
     from trimtab.intents.state import ContainerSize, PodState, TargetState
 
@@ -21,6 +22,7 @@ __all__ = [
     "Actuator",
     "ActuatorService",
     "ContainerSize",
+    "EffectModels",
     "ExpectedOutcome",
     "Goal",
     "IntentAction",
@@ -32,6 +34,7 @@ __all__ = [
     "PodState",
     "SearchBudget",
     "TargetState",
+    "create_planner",
     "serve_plugin",
 ]
 
@@ -41,6 +44,7 @@ __getattr__ = lazy_exports(
         "Actuator": "actuator",
         "ActuatorService": "plugins.server",
         "ContainerSize": "state",
+        "EffectModels": "effects.model",
         "ExpectedOutcome": "plan",
         "Goal": "objective",
         "IntentAction": "action",
@@ -52,6 +56,7 @@ __getattr__ = lazy_exports(
         "PodState": "state",
         "SearchBudget": "planner",
         "TargetState": "state",
+        "create_planner": "planner",
         "serve_plugin": "plugins.server",
     },
 )

@@ -54,7 +54,7 @@ class Planner(Protocol):
 PLANNERS: Family[Planner] = Family(noun="planner", group="trimtab.planners")
 
 
-def planner(name: str, **settings: Any) -> Planner:
+def create_planner(name: str, **settings: Any) -> Planner:
     """Create the planner with this name; omitted settings have their defaults."""
     made: Planner = PLANNERS.load_type(name)(PLANNERS.parse_settings(name, settings))  # type: ignore[call-arg]
     return made

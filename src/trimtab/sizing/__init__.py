@@ -10,6 +10,17 @@ All containers are sized at once, in arrays with one element per container:
 """
 
 from trimtab.plugins import Settings
+from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY, deduplicate_kills
 from trimtab.sizing.strategy import STRATEGIES, Strategy, TargetRange, Targets, strategy
 
-__all__ = ["STRATEGIES", "Settings", "Strategy", "TargetRange", "Targets", "strategy"]
+__all__ = [
+    "MAX_PLAUSIBLE_CPU",
+    "MAX_PLAUSIBLE_MEMORY",
+    "STRATEGIES",
+    "Settings",
+    "Strategy",
+    "TargetRange",
+    "Targets",
+    "deduplicate_kills",
+    "strategy",
+]

@@ -21,7 +21,7 @@ from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.effects.user_models import decode_user_model
 from trimtab.intents.objective import Goal, Objective
 from trimtab.intents.plan import Plan, Purpose
-from trimtab.intents.planner import SearchBudget, planner
+from trimtab.intents.planner import SearchBudget, create_planner
 from trimtab.intents.plugins import messages
 from trimtab.intents.plugins.client import RemoteActuator, RemotePlanner, TimeBudget
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
@@ -282,7 +282,7 @@ def test_remote_actuator_is_skipped_while_it_hangs(
     remote = RemoteActuator(there, timeout=0.2)
     assert remote.candidates(STATE, goal=GOAL, effects=EffectModels(), limits=PlanConstraints()) == ()
     assert "DEADLINE_EXCEEDED" in there.last_error
-    plan = plan_with(planner("astar"), remote, actuator("scaleOut"))
+    plan = plan_with(create_planner("astar"), remote, actuator("scaleOut"))
     assert [deed.actuator for deed in plan.actions] == ["scaleOut"]
     free.set()
     there.check_at = 0.0
@@ -308,7 +308,7 @@ def test_remote_actuator_is_skipped_when_time_budget_is_used_up(
     endpoint = serve((PLAN, keep), says=info("x:1", name="slow", type_=PLANNER))
     slow = RemotePlanner(
         known(registry, endpoint, PLANNER, "slow"),
-        planner("astar"),
+        create_planner("astar"),
         settings={},
         timeout=30,
         time_budget=TimeBudget(1e-9),
@@ -353,7 +353,7 @@ def test_planner_rejects_remote_action_that_violates_guardrails(
         return [pb.Action(actuator="lever", after=after)]
 
     remote = RemoteActuator(known(registry, serve((CANDIDATES, greedy))), timeout=30)
-    plan = plan_with(planner("astar"), remote, limits=PlanConstraints(max_replicas=10))
+    plan = plan_with(create_planner("astar"), remote, limits=PlanConstraints(max_replicas=10))
     assert plan.actions == ()
 
 
@@ -361,15 +361,15 @@ def test_planner_rejects_remote_action_that_violates_guardrails(
 
 
 def remote_planner(there: Any, *, patience: float = 30.0) -> RemotePlanner:
-    return RemotePlanner(there, planner("astar"), settings={}, timeout=patience)
+    return RemotePlanner(there, create_planner("astar"), settings={}, timeout=patience)
 
 
 def test_remote_planner_returns_same_plan_as_local_planner(registry: PluginRegistry) -> None:
     actuators = [actuator("scaleOut"), actuator("rmPod")]
-    with serve_plugin(PlannerService(planner("astar")), name="far") as plugin:
+    with serve_plugin(PlannerService(create_planner("astar")), name="far") as plugin:
         there = known(registry, plugin.endpoint, PLANNER, "far")
         far = plan_with(remote_planner(there), *actuators)
-    here = plan_with(planner("astar"), *actuators)
+    here = plan_with(create_planner("astar"), *actuators)
     assert [(each.actuator, dict(each.parameters)) for each in far.actions] == [
         (each.actuator, dict(each.parameters)) for each in here.actions
     ]
@@ -407,7 +407,7 @@ def test_remote_planner_falls_back_on_invalid_plan(
 
 
 def test_remote_planner_falls_back_when_unavailable(registry: PluginRegistry) -> None:
-    with serve_plugin(PlannerService(planner("astar")), name="far") as plugin:
+    with serve_plugin(PlannerService(create_planner("astar")), name="far") as plugin:
         there = known(registry, plugin.endpoint, PLANNER, "far")
     plan = plan_with(remote_planner(there, patience=1.0), actuator("scaleOut"))
     assert plan.actions
@@ -443,7 +443,10 @@ def test_remote_planner_receives_learned_effects(registry: PluginRegistry) -> No
 
     with serve_plugin(PlannerService(Listener()), name="listener") as plugin:
         remote = RemotePlanner(
-            known(registry, plugin.endpoint, PLANNER, "listener"), planner("astar"), settings={}, timeout=30
+            known(registry, plugin.endpoint, PLANNER, "listener"),
+            create_planner("astar"),
+            settings={},
+            timeout=30,
         )
         remote.plan(seen[-1][1], wanted, actuators=[], effects=learned, limits=PlanConstraints(), now=0.0)
     now, then = seen[-1][1], seen[0][1]

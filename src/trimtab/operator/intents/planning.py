@@ -17,7 +17,7 @@ from trimtab.intents.arbitration import PlanDecision, PlanRequest, arbitrate
 from trimtab.intents.capacity import Capacity
 from trimtab.intents.constraints import PlanConstraints
 from trimtab.intents.plan import Plan, Purpose
-from trimtab.intents.planner import PLANNERS, Planner, SearchBudget, planner
+from trimtab.intents.planner import PLANNERS, Planner, SearchBudget, create_planner
 from trimtab.intents.plugins.client import RemoteActuator, RemotePlanner, TimeBudget
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
 from trimtab.intents.plugins.registry import PluginRegistry
@@ -126,7 +126,7 @@ class PlanningService:
 
     def _built_in_planner(self, name: str) -> Planner:
         if name not in self._planners:
-            self._planners[name] = planner(name)
+            self._planners[name] = create_planner(name)
         return self._planners[name]
 
     def _reload_actuators(self) -> None:

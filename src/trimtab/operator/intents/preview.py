@@ -20,7 +20,7 @@ from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.kpi.client import PromqlKpiClient
 from trimtab.intents.objective import Goal
 from trimtab.intents.plan import Plan
-from trimtab.intents.planner import PLANNERS, SearchBudget, planner
+from trimtab.intents.planner import PLANNERS, SearchBudget, create_planner
 from trimtab.intents.state import TargetState
 from trimtab.kube.cache.informer_set import InformerSet
 from trimtab.kube.errors import ApiError, NotFound, describe
@@ -72,7 +72,7 @@ def preview_state(
 ) -> PlanPreview:
     """Plan for a state and a goal with the built-in planner and actuators of the settings."""
     name = settings.planner_for(goal.namespace)
-    chosen = planner(name if name in PLANNERS.names() else DEFAULT_PLANNER)
+    chosen = create_planner(name if name in PLANNERS.names() else DEFAULT_PLANNER)
     actuators = [actuator(name, **given) for name, given in settings.actuators.items()]
 
     def make() -> Plan:

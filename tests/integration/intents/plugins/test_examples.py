@@ -14,7 +14,7 @@ from trimtab.intents.actuator import actuator
 from trimtab.intents.constraints import PlanConstraints
 from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.objective import Goal, Objective
-from trimtab.intents.planner import SearchBudget, planner
+from trimtab.intents.planner import SearchBudget, create_planner
 from trimtab.intents.plugins.client import RemoteActuator, RemotePlanner
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
 from trimtab.intents.plugins.registry import PluginRegistry, RegisteredPlugin
@@ -59,7 +59,7 @@ def test_python_example_planner_plans_one_step(registry: PluginRegistry, port: i
     process.start()
     try:
         known = there(registry, pb.PLUGIN_TYPE_PLANNER, "one-step")
-        remote = RemotePlanner(known, planner("astar"), settings={}, timeout=60)
+        remote = RemotePlanner(known, create_planner("astar"), settings={}, timeout=60)
         plan = remote.plan(
             STATE,
             GOAL,
@@ -87,7 +87,7 @@ def test_go_example_actuator_is_planned_and_executes(
     process.start()
     try:
         remote = RemoteActuator(there(registry, pb.PLUGIN_TYPE_ACTUATOR, "brownout"), timeout=60)
-        plan = planner("astar").plan(
+        plan = create_planner("astar").plan(
             STATE,
             GOAL,
             actuators=[remote],
