@@ -9,7 +9,7 @@ from trimtab.aio import run_in_thread, task_group
 from trimtab.errors import TrimtabError
 
 
-async def test_the_first_that_fails_ends_those_beside_it_and_is_told_by_itself() -> None:
+async def test_task_group_ends_the_others_and_raises_the_first_failure() -> None:
     ended = asyncio.Event()
 
     async def wait_for_ever() -> None:
@@ -28,7 +28,7 @@ async def test_the_first_that_fails_ends_those_beside_it_and_is_told_by_itself()
     assert ended.is_set()
 
 
-async def test_who_waits_for_a_thread_is_not_gone_before_it_however_often_it_is_cancelled() -> None:
+async def test_to_thread_waits_for_its_thread_however_often_it_is_cancelled() -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def work() -> int:

@@ -18,14 +18,14 @@ def test_files_are_written_with_the_folders_that_they_need_and_a_link_stays_one(
     assert (tmp_path / "real").read_text() == "two"
 
 
-def test_a_failure_leaves_everything_as_it_was(tmp_path: Path) -> None:
+def test_atomic_write_leaves_everything_unchanged_after_a_failure(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("old")
     with pytest.raises(TrimtabError, match=r"a\.yaml/below\.yaml: "):
         write_atomically({tmp_path / "a.yaml": "new", tmp_path / "a.yaml/below.yaml": "cannot be"})
     assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("a.yaml", "old")]
 
 
-def test_what_is_written_beside_takes_the_place_of_what_was_there_only_when_it_is_whole(
+def test_atomic_write_replaces_the_file_only_when_it_is_complete(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "weights"
@@ -46,12 +46,12 @@ def test_what_is_written_beside_takes_the_place_of_what_was_there_only_when_it_i
     ("path", "says"),
     [("", "is a folder"), ("no/where/report", "there is no folder"), ("x" * 300, "File name too long")],
 )
-def test_a_file_that_cannot_be_written_is_told_before_the_work(tmp_path: Path, path: str, says: str) -> None:
+def test_atomic_write_reports_an_unwritable_file_before_the_work(tmp_path: Path, path: str, says: str) -> None:
     with pytest.raises(TrimtabError, match=says):
         check_writable(tmp_path / path)
 
 
-def test_what_is_no_file_is_written_to_and_nothing_takes_its_place(tmp_path: Path) -> None:
+def test_atomic_write_writes_to_what_is_no_regular_file_in_place(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)

@@ -78,7 +78,7 @@ def test_python_in_a_guide_runs(page: Path) -> None:
         exec(compile(text, str(page), "exec"), names)
 
 
-def test_every_page_is_in_the_navigation_once() -> None:
+def test_docs_navigation_has_each_page_once() -> None:
     text = (ROOT / "mkdocs.yml").read_text()
     named = re.findall(r": ([\w/-]+\.md)$", text[text.index("\nnav:") :], re.MULTILINE)
     there = [str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")]

@@ -21,19 +21,19 @@ class Dinner(Meal):
     """With butter."""
 
 
-def test_a_field_is_described_by_what_stands_below_it() -> None:
+def test_field_docstring_is_the_string_below_it() -> None:
     assert read_field_descriptions(Meal) == {"soup": "Comes\nfirst."}
 
 
-def test_what_is_inherited_keeps_its_description_and_what_is_said_anew_counts() -> None:
+def test_field_docstring_is_inherited_unless_overridden() -> None:
     assert read_field_descriptions(Dinner) == {"soup": "Comes\nfirst.", "bread": "With butter."}
 
 
-def test_a_schema_tells_them() -> None:
+def test_field_docstrings_appear_in_the_schema() -> None:
     written = Dinner.model_json_schema()["properties"]
     assert {name: field["description"] for name, field in written.items()} == read_field_descriptions(Dinner)
 
 
-def test_a_class_without_its_source_is_described_by_nobody() -> None:
+def test_field_docstrings_are_empty_without_source() -> None:
     made = type("Snack", (Meal,), {"__module__": "builtins"})
     assert read_field_descriptions(made) == read_field_descriptions(Meal)

@@ -14,7 +14,7 @@ FILES = sorted(SOURCE.rglob("*.proto"))
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_the_code_is_what_the_compiler_makes(file: Path, tmp_path: Path) -> None:
+def test_protobuf_messages_are_what_the_compiler_generates(file: Path, tmp_path: Path) -> None:
     where = [f"-I{SOURCE}", f"-I{WELL_KNOWN}", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"]
     assert protoc.main(["protoc", *where, str(file)]) == 0
     for ending in ("_pb2.py", "_pb2.pyi"):

@@ -16,7 +16,7 @@ from trimtab.plugins import Family
         ("trimtab.plugins:Nothing", "AttributeError"),
     ],
 )
-def test_a_plugin_that_cannot_be_loaded_is_named(
+def test_plugin_that_cannot_be_loaded_is_named(
     monkeypatch: pytest.MonkeyPatch, value: str, says: str
 ) -> None:
     broken = EntryPoint("odd", value, "trimtab.tests")

@@ -15,7 +15,7 @@ from trimtab.plural import format_time_span, pluralize
         (1.5, ("day",), "1.5 days"),
     ],
 )
-def test_only_one_is_told_in_the_singular(number: float, words: tuple[str, ...], expected: str) -> None:
+def test_pluralize_uses_the_singular_only_for_one(number: float, words: tuple[str, ...], expected: str) -> None:
     assert pluralize(number, *words) == expected
 
 
@@ -30,7 +30,7 @@ def test_only_one_is_told_in_the_singular(number: float, words: tuple[str, ...],
         (30, "0.5 minutes"),
     ],
 )
-def test_a_length_of_time_is_told_in_the_largest_unit_that_it_is_one_of(
+def test_format_period_uses_the_largest_whole_unit(
     seconds: float, expected: str
 ) -> None:
     assert format_time_span(seconds) == expected

@@ -28,13 +28,13 @@ def written() -> dict[int, set[str]]:
     return found
 
 
-def test_each_property_is_held_by_exactly_the_tests_that_the_page_names() -> None:
+def test_properties_page_names_exactly_the_tests_of_each_property() -> None:
     page, tests = listed(), written()
     assert sorted(page) == list(range(1, COUNT + 1))
     assert {number: names for number, (_, names) in page.items()} == tests
 
 
-def test_each_test_has_the_title_of_its_property() -> None:
+def test_property_test_has_the_title_of_its_property() -> None:
     for number, (title, names) in listed().items():
         slug = re.sub(r"[^a-z0-9]+", "_", title.lower())
         assert {name.rpartition("::")[2] for name in names} == {f"test_property_{number}_{slug}"}

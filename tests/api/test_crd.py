@@ -29,14 +29,14 @@ def schema_of(kind: type[Kind]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_file_in_the_repository_is_what_the_models_say(kind: type[Kind]) -> None:
+def test_crd_in_the_repository_matches_the_models(kind: type[Kind]) -> None:
     kept = ROOT / "deploy" / "crds" / f"{kind.names.plural}.yaml"
     assert kept.read_text() == render_crd(kind), "the models have changed: run `make crds`"
     assert yaml.safe_load(kept.read_text()) == build_crd(kind)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_field_is_explained(kind: type[Kind]) -> None:
+def test_crd_describes_each_field(kind: type[Kind]) -> None:
     silent = [
         path
         for path, node in nodes(schema_of(kind))

@@ -23,7 +23,7 @@ def test_seconds_come_and_go() -> None:
         ("300000000h", "longer than 292 years"),
     ],
 )
-def test_a_refusal_names_what_is_wrong(text: str, named: str) -> None:
+def test_duration_error_names_the_problem(text: str, named: str) -> None:
     with pytest.raises(DurationError) as refusal:
         Duration.parse(text)
     assert f'duration "{text}"' in str(refusal.value)

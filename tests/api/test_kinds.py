@@ -19,14 +19,14 @@ def profile(**spec: Any) -> KPIProfile:
     return KPIProfile.read({"spec": spec})
 
 
-def test_every_kind_has_its_example() -> None:
+def test_kind_has_an_example() -> None:
     assert {yaml.safe_load(path.read_text())["kind"] for path in EXAMPLES} == set(BY_NAME)
 
 
 @pytest.mark.parametrize(
     ("kind", "less"), [("latency", True), ("power", True), ("throughput", False), ("availability", False)]
 )
-def test_a_profile_knows_by_its_type_whether_less_is_better(kind: str, *, less: bool) -> None:
+def test_kpi_profile_type_decides_whether_less_is_better(kind: str, *, less: bool) -> None:
     assert profile(type=kind).spec.less_is_better is less
     assert profile(type=kind, minimize=not less).spec.less_is_better is not less
 
@@ -45,7 +45,7 @@ def test_best_effort_pods_get_less_of_the_cache_even_when_another_share_is_set()
     assert (spec.resctrl.be.cat_range_end_percent, spec.resctrl.ls.cat_range_end_percent) == (30, 100)
 
 
-def test_an_intent_is_about_a_deployment_unless_it_says_otherwise() -> None:
+def test_intent_targets_a_deployment_by_default() -> None:
     intent = Intent.read(
         {
             "spec": {
@@ -61,7 +61,7 @@ def test_an_intent_is_about_a_deployment_unless_it_says_otherwise() -> None:
     )
 
 
-def test_a_report_reads_back_as_it_was_written() -> None:
+def test_node_metric_reads_back_as_written() -> None:
     usage = {"cpu": "1500m", "memory": "3Gi"}
     report = {
         "updateTime": "2026-11-01T10:00:00Z",

@@ -28,5 +28,5 @@ selectors = st.builds(
 
 
 @given(selector=selectors)
-def test_a_selector_reads_back_as_it_was_written(selector: LabelSelector) -> None:
+def test_selector_reads_back_as_written(selector: LabelSelector) -> None:
     assert LabelSelector.model_validate(selector.model_dump()) == selector

@@ -7,13 +7,13 @@ from trimtab.api import InvalidObjectError, OptimizationPolicy, Quantity
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec, PolicySelector, UpdateStrategy
 
 
-def test_a_manifest_is_spelt_as_kubernetes_spells() -> None:
+def test_model_uses_field_names_of_kubernetes() -> None:
     spec = OptimizationPolicySpec(update_strategy=UpdateStrategy(allow_recreate=True))
     assert spec.model_dump()["updateStrategy"]["allowRecreate"] is True
     assert OptimizationPolicySpec.model_validate({"updateStrategy": {"allowRecreate": True}}) == spec
 
 
-def test_what_was_left_out_stays_out() -> None:
+def test_model_omits_fields_that_were_omitted() -> None:
     written = OptimizationPolicy.read({"metadata": {"name": "it"}, "spec": {}}).to_manifest()
     assert written["metadata"] == {"name": "it"}
     assert "selector" not in written["spec"]
@@ -21,7 +21,7 @@ def test_what_was_left_out_stays_out() -> None:
     assert "status" not in written
 
 
-def test_an_empty_selector_is_not_the_same_as_none() -> None:
+def test_model_distinguishes_an_empty_selector_from_none() -> None:
     everything = PolicySelector.model_validate({"namespaceSelector": {}})
     assert everything.model_dump() == {"namespaceSelector": {}}
     assert everything != PolicySelector()
@@ -32,7 +32,7 @@ def test_null_means_left_out() -> None:
     assert policy.spec == OptimizationPolicySpec()
 
 
-def test_an_object_does_not_change_under_its_reader() -> None:
+def test_model_objects_are_immutable() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         OptimizationPolicySpec().weight = 5  # type: ignore[misc]
 
@@ -47,7 +47,7 @@ def test_quantities_and_durations_are_written_canonically() -> None:
     assert policy.spec.resource_bounds.memory.max == Quantity.from_bytes(1536 * 2**20)
 
 
-def test_every_problem_is_told_at_once_with_where_it_came_from() -> None:
+def test_model_reports_all_problems_with_their_place() -> None:
     with pytest.raises(InvalidObjectError) as refused:
         OptimizationPolicy.read({"spec": {"mode": "auto", "wieght": 3}}, origin="policy.yaml")
     assert refused.value.problems == [
@@ -65,7 +65,7 @@ def test_metadata_and_status_of_a_newer_version_are_read_past() -> None:
     assert policy.status.observed_generation == 2
 
 
-def test_another_version_or_kind_is_refused() -> None:
+def test_model_rejects_another_version_or_kind() -> None:
     with pytest.raises(InvalidObjectError, match=r"apiVersion: must be one of 'trimtab.io/v1alpha1'"):
         OptimizationPolicy.read({"apiVersion": "optipod.io/v1alpha1"})
     with pytest.raises(InvalidObjectError, match="kind: must be one of 'OptimizationPolicy'"):

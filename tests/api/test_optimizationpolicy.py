@@ -68,7 +68,7 @@ def spec(**fields: Any) -> Any:
     return OptimizationPolicy.read({"spec": fields}).spec
 
 
-def test_the_seed_reads_and_writes_back_unchanged() -> None:
+def test_policy_of_the_seed_reads_and_writes_back_unchanged() -> None:
     written = OptimizationPolicy.read(SEED).to_manifest()
     assert written["status"] == SEED["status"]
     assert written["spec"]["selector"] == SEED["spec"]["selector"]
@@ -76,7 +76,7 @@ def test_the_seed_reads_and_writes_back_unchanged() -> None:
     assert OptimizationPolicy.read(written) == OptimizationPolicy.read(SEED)
 
 
-def test_an_empty_policy_is_careful() -> None:
+def test_policy_defaults_are_cautious() -> None:
     careful = spec()
     assert careful.mode is PolicyMode.RECOMMEND
     assert careful.weight == 100
@@ -97,7 +97,7 @@ def test_types_are_included_or_excluded(include: frozenset[str], kind: str) -> N
 
 
 @given(flags=st.tuples(*[st.booleans()] * 4))
-def test_every_part_of_a_selector_must_agree(flags: tuple[bool, bool, bool, bool]) -> None:
+def test_policy_selector_requires_all_its_parts(flags: tuple[bool, bool, bool, bool]) -> None:
     by_namespace, by_type, by_namespace_label, by_label = flags
     selector = PolicySelector(
         namespaces=NamespaceFilter(allow=("shop",)),
@@ -114,7 +114,7 @@ def test_every_part_of_a_selector_must_agree(flags: tuple[bool, bool, bool, bool
     assert selected == all(flags)
 
 
-def test_an_empty_selector_selects_everything() -> None:
+def test_policy_selector_that_is_empty_selects_everything() -> None:
     assert PolicySelector().matches(kind="Job", namespace="any", labels={}, namespace_labels={})
 
 
@@ -134,7 +134,7 @@ def test_limits_follow_their_policy_for_each_resource_apart() -> None:
     assert policy.effective_limit_rule("memory").headroom == Quantity.parse("256Mi")
 
 
-def test_a_limit_policy_must_say_keep_while_only_requests_may_change() -> None:
+def test_limit_policy_must_be_keep_if_only_requests_may_change() -> None:
     keep, ratio = {"mode": "Keep"}, {"mode": "KeepRatio"}
     assert spec(limitPolicy={"cpu": keep, "memory": keep}).effective_limit_rule("cpu").mode is LimitMode.KEEP
     with pytest.raises(InvalidObjectError, match=r"^spec.limitPolicy: limits stay as they are"):

@@ -29,12 +29,12 @@ PROMISED = {
 }
 
 
-def test_the_room_offers_just_what_it_promises() -> None:
+def test_api_package_exports_what_it_lists() -> None:
     assert set(trimtab.api.__all__) == PROMISED
     assert all(hasattr(trimtab.api, name) for name in PROMISED)
 
 
-def test_every_kind_is_listed_once() -> None:
+def test_api_package_lists_each_kind_once() -> None:
     assert [kind.__name__ for kind in trimtab.api.KINDS] == [
         "OptimizationPolicy",
         "Intent",

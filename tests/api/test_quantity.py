@@ -30,7 +30,7 @@ amounts = written.filter(lambda text: text[:1].isdigit()).map(Quantity.parse)
 
 
 @given(quantity=amounts)
-def test_the_canonical_text_reads_back_as_the_same_amount(quantity: Quantity) -> None:
+def test_quantity_reads_back_from_its_canonical_text(quantity: Quantity) -> None:
     again = Quantity.parse(str(quantity))
     assert again == quantity
     assert hash(again) == hash(quantity)
@@ -58,14 +58,14 @@ def test_sizes_are_written_as_people_write_them() -> None:
     assert Quantity.parse("250m").cores == 0.25
 
 
-def test_the_same_amount_is_equal_however_written() -> None:
+def test_quantity_is_equal_in_any_notation() -> None:
     assert {Quantity.parse("1"), Quantity.parse("1000m"), Quantity.parse("1e0")} == {
         Quantity.from_millicores(1000)
     }
     assert Quantity.parse("1") != 1
 
 
-def test_a_whole_number_past_an_int64_stays_at_its_end() -> None:
+def test_quantity_beyond_int64_stays_at_its_bound() -> None:
     assert parse_memory_bytes("1e999999999") == INT64
     assert Quantity.parse("-1e30").bytes == -INT64
     assert parse_millicores("1E") == INT64
@@ -84,7 +84,7 @@ def test_a_whole_number_past_an_int64_stays_at_its_end() -> None:
         ("Ei", "no number before the suffix"),
     ],
 )
-def test_a_refusal_names_what_is_wrong_and_how_to_write_it(text: str, named: str) -> None:
+def test_quantity_error_names_the_problem_and_the_notation(text: str, named: str) -> None:
     with pytest.raises(QuantityError) as refusal:
         Quantity.parse(text)
     assert f'quantity "{text}"' in str(refusal.value)

@@ -6,6 +6,6 @@ from harness.peers.helm import CHART
 from trimtab import __version__
 
 
-def test_it_is_of_this_version() -> None:
+def test_chart_has_the_version_of_the_package() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert chart["appVersion"] == chart["version"] == __version__

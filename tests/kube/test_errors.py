@@ -29,11 +29,11 @@ from trimtab.kube.errors import error_from_response, format_field_errors
         (504, "ServerTimeout"),
     ],
 )
-def test_each_code_has_its_name(code: int, name: str) -> None:
+def test_kube_error_has_a_class_for_each_code(code: int, name: str) -> None:
     assert type(error_from_response(code, b"", request="GET /x")) is getattr(errors, name)
 
 
-def test_what_the_server_said_is_carried_along() -> None:
+def test_kube_error_keeps_the_message_of_the_server() -> None:
     body = msgspec.json.encode(
         {
             "kind": "Status",
@@ -50,12 +50,12 @@ def test_what_the_server_said_is_carried_along() -> None:
     assert format_field_errors(error) == ["spec.containers[0].image: Required value"]
 
 
-def test_a_name_that_is_taken_is_told_from_a_lost_race() -> None:
+def test_kube_error_distinguishes_a_name_conflict_from_a_version_conflict() -> None:
     body = msgspec.json.encode({"message": "exists", "reason": "AlreadyExists", "code": 409})
     assert type(error_from_response(409, body, request="")) is errors.AlreadyExists
 
 
-def test_a_field_that_another_owns_is_told_from_a_lost_race() -> None:
+def test_kube_error_distinguishes_a_field_conflict_from_a_version_conflict() -> None:
     causes = [
         {"reason": "FieldManagerConflict", "message": 'conflict with "gitops"', "field": ".spec.replicas"}
     ]
@@ -63,7 +63,7 @@ def test_a_field_that_another_owns_is_told_from_a_lost_race() -> None:
     assert type(error_from_response(409, body, request="")) is errors.FieldManagerConflict
 
 
-def test_an_eviction_that_a_budget_forbids_is_not_a_busy_server() -> None:
+def test_kube_error_distinguishes_a_blocked_eviction_from_a_busy_server() -> None:
     causes = [{"reason": "DisruptionBudget", "message": "needs 3"}]
     body = msgspec.json.encode({"message": "no", "code": 429, "details": {"causes": causes}})
     error = error_from_response(429, body, request="")
@@ -71,13 +71,13 @@ def test_an_eviction_that_a_budget_forbids_is_not_a_busy_server() -> None:
     assert not error.transient
 
 
-def test_an_answer_that_is_not_from_kubernetes_is_quoted_in_one_line() -> None:
+def test_kube_error_quotes_a_foreign_response_in_one_line() -> None:
     error = error_from_response(502, b"<html>\n  Bad Gateway\n</html>", request="GET /x", retry_after="3")
     assert str(error) == "GET /x: <html> Bad Gateway </html>"
     assert error.retry_after == 3.0
 
 
-def test_an_answer_in_another_encoding_is_quoted_too() -> None:
+def test_kube_error_quotes_a_response_in_another_encoding() -> None:
     body = '{"message": "Zugriff für niemanden"}'.encode("latin-1")
     assert str(error_from_response(403, body, request="")) == '{"message": "Zugriff f\ufffdr niemanden"}'
     with pytest.raises(

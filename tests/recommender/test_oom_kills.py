@@ -168,7 +168,7 @@ def sized(cohort: Known, rules: PolicyRules, has: Resources, now: float) -> Reso
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_every_strategy_keeps_killed_container_above_the_killed_size(
+def test_strategy_keeps_killed_container_above_the_killed_size(
     strategy: str,
 ) -> None:
     """After a kill at 1Gi a day ago `percentile` proposed 360Mi and `peak` 343Mi."""

@@ -119,7 +119,7 @@ def test_rollouts_for_a_noisy_daily_load_are_bounded(spread: float, seed: int) -
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_in_place_resizes_follow_the_load_more_often(seed: int) -> None:
+def test_rollouts_are_fewer_than_in_place_resizes(seed: int) -> None:
     rollouts, in_place = (NoisyLoad(update, spread=3.0, seed=seed) for update in (ROLLOUTS, IN_PLACE))
     for load in (rollouts, in_place):
         load.live(3 * 24)

@@ -423,7 +423,7 @@ async def test_ingester_saves_after_the_clock_was_set_back(store: Store) -> None
     assert {note.timestamp for note in await store.states.list_summaries()} == {NOW}
 
 
-async def test_new_containers_with_history_get_their_own_cohort(store: Store) -> None:
+async def test_ingester_gives_new_containers_with_history_their_own_cohort(store: Store) -> None:
     bed = Bed(store, "web")
     assert await bed.advance(NOW) == {"web"}
     bed.add("api")

@@ -162,7 +162,7 @@ async def visit_stream(browser: aiohttp.ClientSession, url: str) -> int:
     return stream.status
 
 
-async def test_other_users_of_the_machine_need_the_printed_link(browser: aiohttp.ClientSession) -> None:
+async def test_dashboard_requires_the_printed_link_of_other_users(browser: aiohttp.ClientSession) -> None:
     links = OneTimeLinks()
     printed: list[str] = []
     app = build_app(SnapshotBackend(SCENE), LocalAccess(links=links))

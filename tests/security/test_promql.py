@@ -65,7 +65,7 @@ def test_query_that_people_write_is_within_the_bounds() -> None:
 
 
 @given(st.lists(st.sampled_from(CODE_TOKENS + TEXT_TOKENS) | st.text(max_size=3), max_size=60).map("".join))
-def test_any_query_is_accepted_or_refused_with_a_reason(query: str) -> None:
+def test_promql_check_accepts_or_rejects_any_query_with_a_reason(query: str) -> None:
     problem = find_query_problem(query)
     if problem is None:
         assert build_kpi_query(query, namespace="shop", target=TARGET).promql

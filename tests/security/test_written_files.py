@@ -42,7 +42,7 @@ def test_csv_cells_keep_numbers_and_plain_text() -> None:
     assert escape_cells(row) == row
 
 
-def test_every_csv_writer_escapes_its_cells() -> None:
+def test_csv_writers_escape_their_cells() -> None:
     writers = [path for path in SOURCES.rglob("*.py") if "csv.writer(" in path.read_text()]
     assert len(writers) >= 5
     assert [

@@ -89,7 +89,7 @@ async def fill(store: Store) -> None:
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(learned=learned, effects=effects, events=events, histories=histories)
-async def test_what_goes_out_comes_in_again(
+async def test_archive_imports_what_it_exported(
     store: Store,
     learned: dict[StateKey, tuple[bytes, float]],
     effects: list[Effect],
@@ -111,7 +111,7 @@ async def test_what_goes_out_comes_in_again(
     assert await exported(store) == out
 
 
-async def test_an_import_adds_to_what_is_there(store: Store) -> None:
+async def test_archive_import_adds_to_existing_rows(store: Store) -> None:
     await fill(store)
     out = await exported(store)
     await empty(store)
@@ -120,7 +120,7 @@ async def test_an_import_adds_to_what_is_there(store: Store) -> None:
     assert [found.timestamp for found in await store.history.find()] == [9, 2, 2, 1]
 
 
-async def test_of_two_states_the_later_stays(store: Store) -> None:
+async def test_archive_import_keeps_the_later_of_two_states(store: Store) -> None:
     await store.states.save(KEY, b"older", timestamp=1)
     older = await exported(store)
     await store.states.save(KEY, b"newer", timestamp=2)
@@ -134,7 +134,7 @@ async def test_of_two_states_the_later_stays(store: Store) -> None:
     assert await exported(store) == newer
 
 
-async def test_more_than_a_page_goes_out_and_in(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_archive_exports_and_imports_more_than_a_page(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archive, "BATCH_SIZE", 20)
     await store.history.append([entry(t) for t in range(45)])
     await store.events.append([event(t) for t in range(21)])
@@ -146,7 +146,7 @@ async def test_more_than_a_page_goes_out_and_in(store: Store, monkeypatch: pytes
     assert await exported(store) == out
 
 
-async def test_every_line_is_json_that_says_what_it_is(store: Store) -> None:
+async def test_archive_lines_are_json_with_their_kind(store: Store) -> None:
     await fill(store)
     lines = [json.loads(line) for line in await exported(store)]
     assert [line["record"] for line in lines] == [
@@ -169,7 +169,7 @@ async def test_every_line_is_json_that_says_what_it_is(store: Store) -> None:
     }
 
 
-async def test_a_damaged_state_does_not_keep_the_rest_from_going_out(store: Store) -> None:
+async def test_archive_exports_the_rest_beside_a_damaged_state(store: Store) -> None:
     await fill(store)
     async with store._database.begin_write() as connection:
         await connection.execute(update(states).values(data=b"?"))
@@ -207,7 +207,7 @@ def changed(number: int, **fields: Any) -> Callable[[list[bytes]], list[bytes]]:
         ),
     ],
 )
-async def test_a_spoilt_archive_is_refused_and_nothing_of_it_kept(
+async def test_archive_import_rejects_a_damaged_archive_whole(
     store: Store, spoil: Callable[[list[bytes]], list[bytes]], complaint: str
 ) -> None:
     await fill(store)

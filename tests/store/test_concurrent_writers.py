@@ -12,7 +12,7 @@ from trimtab.store.row_mapping import to_row
 from trimtab.store.tables import history
 
 
-async def test_many_tasks_write_at_once(store: Store) -> None:
+async def test_store_accepts_concurrent_writers(store: Store) -> None:
     async def write(number: int) -> None:
         for t in range(5):
             await store.history.append([entry(t, name=str(number))] * 20)
@@ -25,7 +25,7 @@ async def test_many_tasks_write_at_once(store: Store) -> None:
     assert found.version == 100
 
 
-async def test_a_writer_does_not_block_readers(store: Store) -> None:
+async def test_store_writer_does_not_block_readers(store: Store) -> None:
     await store.history.append([entry(1)])
     async with store._database.begin_write() as connection:
         await store._database._backend.insert(connection, history, [to_row(entry(2))] * 10)
@@ -35,7 +35,7 @@ async def test_a_writer_does_not_block_readers(store: Store) -> None:
     assert len(await store.history.find()) == 11
 
 
-async def test_a_reader_does_not_block_writers(store: Store) -> None:
+async def test_store_reader_does_not_block_writers(store: Store) -> None:
     async with store._database.begin_read() as connection:
         await connection.execute(select(history))
         async with asyncio.timeout(10):
@@ -54,7 +54,7 @@ async def test_waiting_writers_leave_connections_to_readers(store: Store) -> Non
     assert len(await store.history.find()) == 50
 
 
-async def test_two_who_read_before_they_write_wait_for_each_other(address: str, tmp_path: Path) -> None:
+async def test_store_serializes_two_who_read_before_they_write(address: str, tmp_path: Path) -> None:
     async def archive(name: str) -> list[bytes]:
         async with Store.open(tmp_path / name) as store:
             await store.history.append([entry(t, name=name) for t in range(2100)])
@@ -66,7 +66,7 @@ async def test_two_who_read_before_they_write_wait_for_each_other(address: str, 
         assert len(await left.history.find(limit=10_000)) == 4200
 
 
-async def test_a_task_that_is_cancelled_leaves_nothing_by_half(store: Store) -> None:
+async def test_store_rolls_back_a_cancelled_task(store: Store) -> None:
     loop = asyncio.get_running_loop()
     begun = loop.time()
     await store.history.append([entry(0)] * 2500)  # more than one statement takes

@@ -79,7 +79,7 @@ def move(file: Path) -> None:
         pytest.param(scramble, id="pages scrambled"),
     ],
 )
-async def test_a_damaged_file_is_set_aside_and_a_new_one_begun(
+async def test_store_sets_a_damaged_file_aside_and_starts_a_new_one(
     file: Path, damage: Callable[[Path], None]
 ) -> None:
     await begin(file)
@@ -95,7 +95,7 @@ async def test_a_damaged_file_is_set_aside_and_a_new_one_begun(
     assert said["reason"]
 
 
-async def test_a_file_damaged_again_is_set_aside_beside_the_first(file: Path) -> None:
+async def test_store_sets_a_second_damaged_file_aside_beside_the_first(file: Path) -> None:
     for _ in range(3):
         await works(file)
         spoil(file)
@@ -103,7 +103,7 @@ async def test_a_file_damaged_again_is_set_aside_beside_the_first(file: Path) ->
     assert damaged(file) == [f"trimtab.db.damaged-{n}" for n in (1, 2, 3)]
 
 
-async def test_of_many_that_find_the_damage_at_once_one_sets_it_aside(
+async def test_store_sets_damage_aside_once_if_many_find_it(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at_once = sqlite.SQLite._set_aside
@@ -121,7 +121,7 @@ async def test_of_many_that_find_the_damage_at_once_one_sets_it_aside(
         assert len(await store.history.find()) == 5
 
 
-async def test_one_who_still_has_the_damaged_file_open_does_the_new_one_no_harm(file: Path) -> None:
+async def test_store_is_not_harmed_by_an_open_handle_of_the_damaged_file(file: Path) -> None:
     await begin(file)
     async with Store.open(file) as old:
         await old.history.append([entry(1)])
@@ -134,7 +134,7 @@ async def test_one_who_still_has_the_damaged_file_open_does_the_new_one_no_harm(
         assert len(await store.history.find()) == 2
 
 
-async def test_a_linked_file_is_set_aside_where_it_lies(file: Path, tmp_path: Path) -> None:
+async def test_store_sets_a_linked_file_aside_at_its_target(file: Path, tmp_path: Path) -> None:
     link = tmp_path / "link.db"
     link.symlink_to(file)
     spoil(file)
@@ -156,7 +156,7 @@ async def test_damage_in_use_is_said_and_the_next_use_heals_it(file: Path) -> No
 
 
 @pytest.mark.parametrize("another", [True, False])
-async def test_what_is_kept_after_the_file_was_moved_is_found_where_it_should_lie(
+async def test_store_writes_to_its_path_after_the_file_was_moved(
     file: Path, *, another: bool
 ) -> None:
     """As by a replica that sets it aside, by a restored backup, or by hand."""
@@ -173,7 +173,7 @@ async def test_what_is_kept_after_the_file_was_moved_is_found_where_it_should_li
         assert len(await found.history.find()) == 2 + another
 
 
-async def test_a_folder_that_went_away_is_said_until_it_is_back(file: Path) -> None:
+async def test_store_reports_a_missing_folder_until_it_is_back(file: Path) -> None:
     async with Store.open(file) as store:
         await store.history.append([entry(1)])
         aside = file.parent.rename(file.parent.with_name("aside"))
@@ -184,13 +184,13 @@ async def test_a_folder_that_went_away_is_said_until_it_is_back(file: Path) -> N
         assert len(await store.history.find()) == 2
 
 
-async def test_an_empty_file_is_a_new_store(file: Path) -> None:
+async def test_store_treats_an_empty_file_as_new(file: Path) -> None:
     os.close(os.open(file, os.O_CREAT))
     await works(file)
     assert damaged(file) == []
 
 
-async def test_a_locked_file_is_busy_not_damaged(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_store_treats_a_locked_file_as_busy(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await begin(file)
     monkeypatch.setattr(sqlite, "_LOCK_TIMEOUT", 0.1)
     with closing(sqlite3.connect(file, isolation_level=None)) as other:
@@ -226,7 +226,7 @@ def open_path(file: Path) -> Path:
 
 
 @pytest.mark.parametrize("there", [True, False])
-async def test_a_folder_that_may_not_be_written_is_said(open_path: Path, *, there: bool) -> None:
+async def test_store_reports_a_folder_that_is_not_writable(open_path: Path, *, there: bool) -> None:
     if there:
         await begin(open_path)
     open_path.parent.chmod(0o555)
@@ -239,14 +239,14 @@ async def test_a_folder_that_may_not_be_written_is_said(open_path: Path, *, ther
     assert damaged(open_path) == []
 
 
-async def test_a_folder_that_may_not_be_read_is_said(open_path: Path) -> None:
+async def test_store_reports_a_folder_that_is_not_readable(open_path: Path) -> None:
     open_path.parent.chmod(0o000)
     with as_nobody(), pytest.raises(StoreError, match=r"^store\.url: "):
         await works(open_path)
     open_path.parent.chmod(0o755)
 
 
-async def test_a_damaged_file_that_may_not_be_set_aside_is_said(open_path: Path) -> None:
+async def test_store_reports_a_damaged_file_that_cannot_be_set_aside(open_path: Path) -> None:
     spoil(open_path)
     open_path.parent.chmod(0o555)
     with (
@@ -258,7 +258,7 @@ async def test_a_damaged_file_that_may_not_be_set_aside_is_said(open_path: Path)
     assert damaged(open_path) == []
 
 
-async def test_an_opening_that_never_ends_does_not_hold_up_others_for_ever(
+async def test_store_opening_that_hangs_does_not_block_others_for_ever(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite, "_LOCK_TIMEOUT", 0.2)
@@ -279,7 +279,7 @@ async def test_store_leaves_a_file_alone_that_a_mistyped_address_names(tmp_path:
     assert file.read_text() == "replicas: 3\nimage: shop/web:1.2\n"
 
 
-async def test_a_table_that_somebody_dropped_is_made_anew_and_the_others_are_left_alone(file: Path) -> None:
+async def test_store_recreates_only_a_dropped_table(file: Path) -> None:
     async with Store.open(file) as store:
         await store.states.save(KEY, b"learned", timestamp=1)
         with closing(sqlite3.connect(file)) as connection:

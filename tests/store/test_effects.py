@@ -16,7 +16,7 @@ WHOSE = {
 }
 
 
-async def test_an_effect_comes_back_as_it_was(store: Store) -> None:
+async def test_effect_reads_back_as_written(store: Store) -> None:
     model = effect(
         1.5, data={"popt": [[100, 0.2, 50]], "model": None, "trainingFeatures": ["cpus"]}, static=True
     )
@@ -24,7 +24,7 @@ async def test_an_effect_comes_back_as_it_was(store: Store) -> None:
     assert await store.effects.find_newest(**WHOSE, now=2, look_back=1) == model
 
 
-async def test_the_newest_model_is_taken(store: Store) -> None:
+async def test_effects_return_the_newest_model(store: Store) -> None:
     await store.effects.append(
         [effect(2, data={"fit": 2}), effect(3, data={"fit": 3}), effect(1, data={"fit": 1})]
     )
@@ -33,7 +33,7 @@ async def test_the_newest_model_is_taken(store: Store) -> None:
     assert newest.data == {"fit": 3}
 
 
-async def test_of_the_same_time_the_one_written_last_is_taken(store: Store) -> None:
+async def test_effects_of_the_same_time_return_the_last_written(store: Store) -> None:
     await store.effects.append([effect(1, data={"fit": 1})])
     await store.effects.append([effect(1, data={"fit": 2})])
     newest = await store.effects.find_newest(**WHOSE, now=1, look_back=10)
@@ -41,25 +41,25 @@ async def test_of_the_same_time_the_one_written_last_is_taken(store: Store) -> N
     assert newest.data == {"fit": 2}
 
 
-async def test_a_model_older_than_the_look_back_is_not_trusted(store: Store) -> None:
+async def test_effects_ignore_a_model_older_than_the_look_back(store: Store) -> None:
     await store.effects.append([effect(100)])
     assert await store.effects.find_newest(**WHOSE, now=110, look_back=10) is None
     assert await store.effects.find_newest(**WHOSE, now=109, look_back=10)
 
 
-async def test_a_static_model_never_grows_old(store: Store) -> None:
+async def test_effects_keep_a_static_model_for_ever(store: Store) -> None:
     await store.effects.append([effect(0, static=True)])
     assert await store.effects.find_newest(**WHOSE, now=1e9, look_back=10)
 
 
-async def test_each_name_group_and_profile_has_its_own(store: Store) -> None:
+async def test_effects_are_separate_by_name_group_and_profile(store: Store) -> None:
     await store.effects.append(
         [effect(9, name="other"), effect(9, group="scaling"), effect(9, profile_name="p50")]
     )
     assert await store.effects.find_newest(**WHOSE, now=9, look_back=10) is None
 
 
-async def test_all_models_of_a_name_are_found_newest_first(store: Store) -> None:
+async def test_effects_list_all_models_of_a_name_newest_first(store: Store) -> None:
     models = [effect(float(n)) for n in range(5)]
     await store.effects.append(models)
     assert await store.effects.find(cluster="prod", name="default/intent", limit=3) == models[:1:-1]
@@ -71,7 +71,7 @@ async def test_all_models_of_a_name_are_found_newest_first(store: Store) -> None
     now=st.integers(0, 25),
     look_back=st.integers(1, 10),
 )
-async def test_the_newest_is_the_one_that_the_words_say(
+async def test_effects_match_a_reference_implementation(
     store: Store, models: list[tuple[int, bool]], now: int, look_back: int
 ) -> None:
     async with store._database.begin_write() as connection:

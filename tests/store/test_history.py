@@ -15,7 +15,7 @@ def unnumbered(entries: list[HistoryRecord]) -> list[HistoryRecord]:
     return [msgspec.structs.replace(found, id=0) for found in entries]
 
 
-async def test_an_entry_comes_back_as_it_was_with_a_number(store: Store) -> None:
+async def test_history_entry_reads_back_with_a_number(store: Store) -> None:
     done = entry(1.5, before={"requests": {"cpu": "1"}, "limits": {}}, after=None, why="größer 大きい 🚀")
     await store.history.append([done])
     (found,) = await store.history.find()
@@ -24,7 +24,7 @@ async def test_an_entry_comes_back_as_it_was_with_a_number(store: Store) -> None
     assert await store.history.get(found.id) == found
 
 
-async def test_a_number_that_is_not_there_is_none(store: Store) -> None:
+async def test_history_returns_none_for_an_unknown_number(store: Store) -> None:
     assert await store.history.get(7) is None
 
 
@@ -51,7 +51,7 @@ async def test_entries_are_found_by_workload_and_time_newest_first(store: Store)
     assert [each.timestamp for each in found] == [6, 4, 2]
 
 
-async def test_of_the_same_time_the_one_written_last_is_first(store: Store) -> None:
+async def test_history_of_the_same_time_lists_the_last_written_first(store: Store) -> None:
     await store.history.append([entry(1, why="first"), entry(1, why="second")])
     await store.history.append([entry(1, why="third")])
     assert [each.why for each in await store.history.find()] == ["third", "second", "first"]
@@ -65,12 +65,12 @@ async def test_pages_hold_every_entry_once(store: Store) -> None:
     assert [each.why for each in seen] == [str(t) for t in reversed(range(20))]
 
 
-async def test_nothing_to_append_is_fine(store: Store) -> None:
+async def test_history_accepts_an_empty_batch(store: Store) -> None:
     await store.history.append([])
     assert await store.history.find() == []
 
 
-async def test_a_batch_is_kept_whole_or_not_at_all(store: Store) -> None:
+async def test_history_stores_a_batch_whole_or_not_at_all(store: Store) -> None:
     batch = [entry(float(t)) for t in range(5000)]
     with pytest.raises(RecordError, match="unsupported"):
         await store.history.append([*batch, entry(1, after={"cpu": object()})])
@@ -80,12 +80,12 @@ async def test_a_batch_is_kept_whole_or_not_at_all(store: Store) -> None:
 
 
 @pytest.mark.parametrize("moment", [math.nan, math.inf])
-async def test_a_time_that_is_none_is_refused(store: Store, moment: float) -> None:
+async def test_history_rejects_an_invalid_time(store: Store, moment: float) -> None:
     with pytest.raises(RecordError, match=f"timestamp: {moment} is not a finite number of seconds"):
         await store.history.append([entry(moment)])
 
 
-async def test_a_number_that_no_entry_can_have_finds_none(store: Store) -> None:
+async def test_history_returns_none_for_an_impossible_number(store: Store) -> None:
     assert await store.history.get(2**63) is None
 
 
@@ -102,7 +102,7 @@ async def test_words_from_outside_cannot_break_a_batch(store: Store) -> None:
     assert found.why == "a plugin said \ufffd '; DROP TABLE trimtab_history; --"
 
 
-async def test_an_event_that_two_replicas_saw_is_stored_once(address: str) -> None:
+async def test_history_stores_an_event_seen_by_two_replicas_once(address: str) -> None:
     kill = entry(1, what="killed", event_key="oom/uid-1/app/1")
     others = [entry(1, what="killed"), entry(1, what="killed", event_key="oom/uid-2/app/1")]
     async with Store.open(address) as one, Store.open(address) as two:

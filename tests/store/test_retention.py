@@ -33,7 +33,7 @@ async def moments(store: Store) -> list[list[float]]:
     ]
 
 
-async def test_old_rows_of_every_table_go(store: Store) -> None:
+async def test_retention_removes_old_rows_of_each_table(store: Store) -> None:
     await fill(store, moments=10)
     assert await store.prune(all_alike(RetentionLimit(age=3)), now=10) == PruneResult(
         states=7, effects=7, events=7, history=7
@@ -41,7 +41,7 @@ async def test_old_rows_of_every_table_go(store: Store) -> None:
     assert await moments(store) == [[7, 8, 9]] * 4
 
 
-async def test_more_rows_than_are_kept_go_oldest_first(store: Store) -> None:
+async def test_retention_removes_the_oldest_rows_beyond_the_limit(store: Store) -> None:
     await fill(store, moments=10)
     assert await store.prune(all_alike(RetentionLimit(rows=4)), now=0) == PruneResult(
         states=6, effects=6, events=6, history=6
@@ -49,23 +49,23 @@ async def test_more_rows_than_are_kept_go_oldest_first(store: Store) -> None:
     assert await moments(store) == [[6, 7, 8, 9]] * 4
 
 
-async def test_both_bounds_hold(store: Store) -> None:
+async def test_retention_applies_both_bounds(store: Store) -> None:
     await fill(store, moments=10)
     await store.prune(all_alike(RetentionLimit(age=8, rows=3)), now=10)
     assert await moments(store) == [[7, 8, 9]] * 4
 
 
-async def test_without_bounds_nothing_goes(store: Store) -> None:
+async def test_retention_without_bounds_removes_nothing(store: Store) -> None:
     await fill(store, moments=3)
     assert await store.prune(all_alike(RetentionLimit()), now=1e12) == NOTHING
 
 
-async def test_by_default_a_week_is_kept(store: Store) -> None:
+async def test_retention_keeps_a_week_by_default(store: Store) -> None:
     await fill(store, moments=3)
     assert await store.prune(Retention(), now=7 * 86400) == NOTHING
 
 
-async def test_a_static_effect_stays_and_does_not_count(store: Store) -> None:
+async def test_retention_keeps_and_does_not_count_static_effects(store: Store) -> None:
     await store.effects.append([effect(0, static=True), *(effect(t) for t in range(1, 6))])
     await store.prune(all_alike(RetentionLimit(age=1000, rows=2)), now=1000)
     assert [e.timestamp for e in await store.effects.find(cluster="prod", name="default/intent")] == [5, 4, 0]
@@ -73,7 +73,7 @@ async def test_a_static_effect_stays_and_does_not_count(store: Store) -> None:
     assert [e.timestamp for e in await store.effects.find(cluster="prod", name="default/intent")] == [0]
 
 
-async def test_more_than_one_bite_goes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_retention_removes_more_than_one_batch(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "_DELETE_BATCH", 3)
     await fill(store, moments=10)
     assert (await store.prune(all_alike(RetentionLimit(age=1)), now=10)).history == 9
@@ -95,7 +95,7 @@ async def test_prune_counts_the_rows_of_each_cluster_for_itself(store: Store) ->
     assert sorted(each.timestamp for each in found) == loud
 
 
-async def test_a_state_that_is_saved_again_is_young_again(store: Store) -> None:
+async def test_retention_counts_the_age_of_a_state_from_its_last_save(store: Store) -> None:
     await store.states.save(KEY, b"", timestamp=0)
     await store.states.save(KEY, b"", timestamp=9)
     assert await store.prune(all_alike(RetentionLimit(age=3)), now=10) == NOTHING
@@ -107,7 +107,7 @@ async def test_a_state_that_is_saved_again_is_young_again(store: Store) -> None:
     age=st.none() | st.integers(0, 10),
     rows=st.none() | st.integers(0, 10),
 )
-async def test_what_stays_is_what_the_words_say(
+async def test_retention_matches_a_reference_implementation(
     store: Store, times: list[int], age: int | None, rows: int | None
 ) -> None:
     async with store._database.begin_write() as connection:

@@ -18,7 +18,7 @@ from trimtab.store.tables import effects, events, history, metadata
 VERSIONS = Path(__file__).parents[2] / "src/trimtab/store/migrations/versions"
 
 
-async def test_the_migrations_make_what_the_tables_say(store: Store) -> None:
+async def test_schema_migrations_create_the_declared_tables(store: Store) -> None:
     def difference(connection: Connection) -> object:
         options = {"version_table": VERSION_TABLE, "compare_type": True}
         return compare_metadata(MigrationContext.configure(connection, opts=options), metadata)
@@ -27,7 +27,7 @@ async def test_the_migrations_make_what_the_tables_say(store: Store) -> None:
         assert await connection.run_sync(difference) == []
 
 
-async def test_a_store_opens_again_with_all_that_it_had(address: str) -> None:
+async def test_schema_keeps_all_rows_when_opened_again(address: str) -> None:
     async with Store.open(address) as store:
         await store.states.save(KEY, b"learned", timestamp=1)
         await store.history.append([entry(1)])
@@ -38,7 +38,7 @@ async def test_a_store_opens_again_with_all_that_it_had(address: str) -> None:
         assert len(await store.history.find()) == 1
 
 
-async def test_many_open_a_new_store_at_once(address: str) -> None:
+async def test_schema_is_created_once_by_many_openings(address: str) -> None:
     async def open_and_write(number: int) -> None:
         async with Store.open(address) as store:
             await store.history.append([entry(number)])
@@ -48,7 +48,7 @@ async def test_many_open_a_new_store_at_once(address: str) -> None:
         assert len(await store.history.find()) == 6
 
 
-async def test_a_newer_schema_is_refused_in_one_line_and_left_alone(address: str) -> None:
+async def test_schema_that_is_newer_is_rejected_in_one_line_and_left_alone(address: str) -> None:
     async with Store.open(address) as store, store._database.begin_write() as connection:
         await connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
     with pytest.raises(
@@ -63,7 +63,7 @@ async def test_a_newer_schema_is_refused_in_one_line_and_left_alone(address: str
             pass
 
 
-async def test_who_only_reads_makes_and_migrates_nothing(address: str) -> None:
+async def test_schema_is_not_created_or_migrated_by_a_reader(address: str) -> None:
     with pytest.raises(AddressError, match=r"does not exist|contains no Trimtab store"):
         async with Store.open(address, read_only=True):
             pass
@@ -83,7 +83,7 @@ async def test_who_only_reads_makes_and_migrates_nothing(address: str) -> None:
                     pass
 
 
-async def test_a_migration_that_fails_leaves_nothing_behind(
+async def test_schema_migration_that_fails_changes_nothing(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -137,7 +137,7 @@ async def test_effects_and_events_of_the_first_schema_are_of_the_only_cluster_th
         "INDEX trimtab_events_by_name",
     ],
 )
-async def test_a_first_schema_of_which_something_was_dropped_is_migrated(address: str, dropped: str) -> None:
+async def test_schema_of_the_first_version_with_a_dropped_part_is_migrated(address: str, dropped: str) -> None:
     async with Store.open(address) as store, store._database.begin_write() as connection:
         await connection.run_sync(create_first_schema)
         await connection.execute(text(f"DROP {dropped}"))

@@ -11,7 +11,7 @@ from trimtab.store import DamagedStateError, StateKey, StateSummary, Store
 from trimtab.store.tables import states
 
 
-async def test_a_state_comes_back_bit_for_bit(store: Store) -> None:
+async def test_state_reads_back_bit_for_bit(store: Store) -> None:
     learned = bytes(range(256)) * 7
     await store.states.save(KEY, learned, timestamp=12.5)
     found = await store.states.load(KEY)
@@ -19,18 +19,18 @@ async def test_a_state_comes_back_bit_for_bit(store: Store) -> None:
     assert (found.key, found.data, found.timestamp, found.version) == (KEY, learned, 12.5, 1)
 
 
-async def test_what_was_never_learned_is_none(store: Store) -> None:
+async def test_state_that_was_never_saved_is_none(store: Store) -> None:
     assert await store.states.load(KEY) is None
 
 
-async def test_the_latest_state_wins_and_its_version_counts_up(store: Store) -> None:
+async def test_state_save_replaces_the_former_and_counts_its_version(store: Store) -> None:
     versions = [await store.states.save(KEY, b"%d" % n, timestamp=float(n)) for n in range(3)]
     found = await store.states.load(KEY)
     assert found
     assert (versions, found.data, found.version) == ([1, 2, 3], b"2", 3)
 
 
-async def test_each_cluster_strategy_and_shard_has_its_own(store: Store) -> None:
+async def test_state_is_separate_by_cluster_strategy_and_shard(store: Store) -> None:
     keys = [StateKey(c, s, n) for c in ("a", "b") for s in ("vpa", "krr") for n in ("", "1")]
     for number, key in enumerate(keys):
         await store.states.save(key, b"%d" % number, timestamp=0)
@@ -40,14 +40,14 @@ async def test_each_cluster_strategy_and_shard_has_its_own(store: Store) -> None
         assert found.data == b"%d" % number
 
 
-async def test_an_empty_state_is_a_state(store: Store) -> None:
+async def test_state_may_be_empty(store: Store) -> None:
     await store.states.save(KEY, b"", timestamp=0)
     found = await store.states.load(KEY)
     assert found
     assert found.data == b""
 
 
-async def test_a_state_of_tens_of_megabytes_is_kept(store: Store) -> None:
+async def test_state_may_have_tens_of_megabytes(store: Store) -> None:
     learned = os.urandom(40 << 20)
     await store.states.save(KEY, learned, timestamp=0)
     found = await store.states.load(KEY)
@@ -55,7 +55,7 @@ async def test_a_state_of_tens_of_megabytes_is_kept(store: Store) -> None:
     assert found.data == learned
 
 
-async def test_a_damaged_state_is_refused_and_said(store: Store) -> None:
+async def test_state_that_is_damaged_is_rejected_with_its_name(store: Store) -> None:
     await store.states.save(KEY, b"learned", timestamp=0)
     async with store._database.begin_write() as connection:
         await connection.execute(update(states).values(data=b"leArned"))
@@ -65,7 +65,7 @@ async def test_a_damaged_state_is_refused_and_said(store: Store) -> None:
         await store.states.load(KEY)
 
 
-async def test_a_damaged_state_can_be_saved_over(store: Store) -> None:
+async def test_state_that_is_damaged_can_be_replaced(store: Store) -> None:
     await store.states.save(KEY, b"learned", timestamp=0)
     async with store._database.begin_write() as connection:
         await connection.execute(update(states).values(sha256="?"))
@@ -75,7 +75,7 @@ async def test_a_damaged_state_can_be_saved_over(store: Store) -> None:
     assert found.data == b"anew"
 
 
-async def test_a_forgotten_state_is_gone(store: Store) -> None:
+async def test_state_that_is_deleted_is_gone(store: Store) -> None:
     await store.states.save(KEY, b"learned", timestamp=0)
     await store.states.forget(KEY)
     assert await store.states.load(KEY) is None
@@ -90,7 +90,7 @@ async def test_notes_tell_what_there_is_without_the_bytes(store: Store) -> None:
     ]
 
 
-async def test_a_reader_finds_the_old_or_the_new_never_a_mixture(store: Store) -> None:
+async def test_state_readers_see_the_old_or_the_new_whole(store: Store) -> None:
     await store.states.save(KEY, b"0" * 100_000, timestamp=0)
 
     async def write() -> None:

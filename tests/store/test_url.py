@@ -28,13 +28,13 @@ def made(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("form", ["{}", "sqlite:///{}", "sqlite+aiosqlite:///{}"])
-async def test_a_file_can_be_given_as(form: str, file: Path) -> None:
+async def test_store_url_may_be_a_file(form: str, file: Path) -> None:
     async with Store.open(form.format(file)) as store:
         await store.history.append([entry(1)])
     assert made(file.parent) == [file.name]
 
 
-async def test_a_file_name_may_hold_anything(tmp_path: Path) -> None:
+async def test_store_url_file_may_have_any_name(tmp_path: Path) -> None:
     file = tmp_path / "with space, 100 % and ä?.db"
     async with Store.open(file):
         pass
@@ -60,7 +60,7 @@ async def test_a_file_name_may_hold_anything(tmp_path: Path) -> None:
         "mysql://there/db?user=me&password=secret",
     ],
 )
-async def test_what_is_no_store_is_said_without_its_password(address: str) -> None:
+async def test_store_url_error_hides_the_password(address: str) -> None:
     error = await refusal(address)
     assert isinstance(error, AddressError)
     assert "give the path of a file, sqlite:///FILE or postgresql://USER@HOST/DATABASE" in str(error)
@@ -68,25 +68,25 @@ async def test_what_is_no_store_is_said_without_its_password(address: str) -> No
     assert "cr@et" not in str(error)
 
 
-async def test_a_folder_is_no_file(tmp_path: Path) -> None:
+async def test_store_url_rejects_a_folder(tmp_path: Path) -> None:
     assert str(await refusal(tmp_path)) == f"store.url: {tmp_path} is a folder; name a file in it"
 
 
-async def test_a_folder_that_does_not_exist_is_said(tmp_path: Path) -> None:
+async def test_store_url_reports_a_missing_folder(tmp_path: Path) -> None:
     error = await refusal(tmp_path / "none" / "trimtab.db")
     assert (
         str(error) == f"store.url: the folder {tmp_path}/none does not exist; create it or name another file"
     )
 
 
-async def test_a_server_that_is_away_is_said() -> None:
+async def test_store_reports_an_unreachable_server() -> None:
     error = await refusal(f"postgresql://me:secret@127.0.0.1:{free_port()}/db")
     assert isinstance(error, UnavailableError)
     assert str(error).endswith("; check that the server runs and can be reached")
     assert "secret" not in str(error)
 
 
-async def test_a_server_that_is_away_is_asked_once_for_all_who_wait_for_it() -> None:
+async def test_store_asks_an_unreachable_server_once_for_all_waiters() -> None:
     """Or the last of them waits as often as long for one that does not even refuse."""
     asked: list[int] = []
 
@@ -108,20 +108,20 @@ async def test_a_server_that_is_away_is_asked_once_for_all_who_wait_for_it() -> 
                 assert len(asked) == 1
 
 
-async def test_who_is_patient_is_told_all_the_same_what_to_mend() -> None:
+async def test_store_retries_with_advice_while_it_waits() -> None:
     with pytest.raises(AddressError):
         async with Store.open("/nowhere/at/all/trimtab.db", allow_unavailable=True):
             pass
 
 
-async def test_a_server_that_never_answers_is_said() -> None:
+async def test_store_reports_a_server_that_never_answers() -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         port = deaf.getsockname()[1]
         error = await refusal(f"postgresql://me@127.0.0.1:{port}/db?connect_timeout=2")
     assert isinstance(error, UnavailableError)
 
 
-async def test_without_the_extra_package_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_store_names_the_missing_extra_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     error = await refusal("postgresql://me@127.0.0.1/db")
     assert str(error).endswith("run: pip install 'trimtab[postgres]'")

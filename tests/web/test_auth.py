@@ -83,7 +83,7 @@ async def test_action_requires_session_and_csrf_token(board: Willing, session: a
         assert board.acts == [f"hold {ROW.key} the local user the sale"]
 
 
-async def test_every_response_has_security_headers(session: aiohttp.ClientSession) -> None:
+async def test_auth_sends_security_headers_with_each_response(session: aiohttp.ClientSession) -> None:
     async with serve_dashboard(build_app(SnapshotBackend(SCENE), LocalAccess()), "127.0.0.1:0") as url:
         for path in ("/", "/static/trimtab.js", "/nowhere", "/snapshot.json"):
             async with session.get(url + path) as answer:
@@ -145,7 +145,7 @@ async def test_invalid_page_of_workloads_shows_the_first(session: aiohttp.Client
                 assert 'id="page-number" value="1"' in await answer.text()
 
 
-async def test_two_dashboards_on_one_host_keep_separate_sessions(
+async def test_auth_keeps_sessions_of_two_dashboards_on_one_host_apart(
     board: Willing, session: aiohttp.ClientSession
 ) -> None:
     """Browsers keep the cookies of all ports of a host together."""

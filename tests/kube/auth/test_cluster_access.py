@@ -42,7 +42,7 @@ def complaint(
     return said.removeprefix(f"{folder / 'config'}: ")
 
 
-def test_a_context_is_chosen_by_name(folder: Path) -> None:
+def test_load_connection_selects_a_context_by_name(folder: Path) -> None:
     first, second = (
         kubeconfigs.write(folder / "1", name="one"),
         kubeconfigs.write(folder / "2", name="two", namespace="n"),
@@ -63,7 +63,7 @@ def test_a_context_is_chosen_by_name(folder: Path) -> None:
         ("https://[fd00::1]:6443?x=1#y", "https://[fd00::1]:6443"),
     ],
 )
-def test_a_server_is_a_url_and_may_have_a_path(server: str, expected: str, folder: Path) -> None:
+def test_load_connection_accepts_server_urls_with_a_path(server: str, expected: str, folder: Path) -> None:
     assert connect(folder, cluster={"server": server}).server == expected
 
 
@@ -77,7 +77,7 @@ def test_a_server_is_a_url_and_may_have_a_path(server: str, expected: str, folde
         ("https://alice:hunter2@api.example", "must not hold a user or password; that belongs under users"),
     ],
 )
-def test_a_server_that_is_no_url_is_refused(server: str, message: str, folder: Path) -> None:
+def test_load_connection_rejects_a_server_that_is_no_url(server: str, message: str, folder: Path) -> None:
     assert complaint(folder, cluster={"server": server}) == f"cluster 'here': server: {message}"
 
 
@@ -88,13 +88,13 @@ async def test_credentials_do_not_go_where_there_is_no_tls(folder: Path) -> None
     assert identity.ssl is True
 
 
-def test_what_the_cluster_says_of_names_and_proxies_is_carried_on(folder: Path) -> None:
+def test_load_connection_keeps_server_name_and_proxy_of_the_cluster(folder: Path) -> None:
     way = connect(folder, cluster={"tls-server-name": "api", "proxy-url": "http://proxy:3128"})
     assert (way.server_hostname, way.proxy) == ("api", "http://proxy:3128")
     assert connect(folder, environ={"HTTPS_PROXY": "http://env:1"}).proxy == "http://env:1"
 
 
-async def test_a_token_file_is_fresher_than_a_token(folder: Path) -> None:
+async def test_load_connection_prefers_token_file_to_token(folder: Path) -> None:
     (folder / "token").write_text("fresh")
     way = connect(folder, user={"token": "stale", "tokenFile": "token"})
     assert (await way.get_identity()).headers["Authorization"] == "Bearer fresh"
@@ -127,7 +127,7 @@ async def test_a_token_file_is_fresher_than_a_token(folder: Path) -> None:
         ),
     ],
 )
-def test_a_user_that_cannot_work_is_refused_by_its_field(
+def test_load_connection_names_the_field_of_an_unusable_user(
     user: dict[str, Any], message: str, folder: Path
 ) -> None:
     said = complaint(folder, user=user).replace(str(folder), "...")
@@ -143,7 +143,7 @@ def test_a_user_that_cannot_work_is_refused_by_its_field(
         ("other", "exec plugin"),
     ],
 )
-def test_a_legacy_provider_is_refused_with_what_replaced_it(
+def test_load_connection_names_the_replacement_of_a_legacy_provider(
     provider: str, instead: str, folder: Path
 ) -> None:
     assert instead in complaint(folder, user={"auth-provider": {"name": provider}})
@@ -163,7 +163,7 @@ async def test_impersonation_is_headers_some_of_them_repeated(folder: Path) -> N
     assert (headers["Impersonate-User"], headers["Impersonate-Uid"]) == ("bob", "7")
 
 
-async def test_no_password_shows_in_the_error_when_a_proxy_refuses_us(folder: Path) -> None:
+async def test_load_connection_hides_the_password_of_a_refusing_proxy(folder: Path) -> None:
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")

@@ -46,20 +46,20 @@ def replace(path: Path, content: str) -> None:
     fresh.rename(path)
 
 
-async def test_nothing_at_hand_is_nobody() -> None:
+async def test_credentials_without_any_source_are_anonymous() -> None:
     assert await LocalCredentialProvider().get_credential() == ClientCredential(None, None)
 
 
-async def test_a_token_is_a_bearer_without_the_line_break_that_editors_add() -> None:
+async def test_credentials_strip_the_line_break_of_a_token() -> None:
     assert await authorization(LocalCredentialProvider(token=written("abc\n"))) == "Bearer abc"
 
 
-async def test_a_name_and_password_are_basic() -> None:
+async def test_credentials_send_name_and_password_as_basic() -> None:
     held = LocalCredentialProvider(password=("alice", written("pässword")))
     assert await authorization(held) == "Basic YWxpY2U6cMOkc3N3b3Jk"
 
 
-async def test_a_password_in_a_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
+async def test_credentials_reread_a_changed_password_file(tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_text("old\n")
     held = LocalCredentialProvider(password=("alice", FileCredentialSource(file, where="password_file")))
@@ -70,7 +70,7 @@ async def test_a_password_in_a_file_is_read_again_when_it_changes(tmp_path: Path
 
 
 @pytest.mark.parametrize("token", ["hunter2\nX-Evil: 1", "hunter2 hunter3", "  ", "hünter2", "hunter2\x00"])
-def test_a_token_that_cannot_be_a_header_is_refused_and_not_shown(token: str) -> None:
+def test_credentials_reject_and_hide_a_token_that_is_no_header(token: str) -> None:
     with pytest.raises(ConfigError, match="token: must be one line of printable characters") as caught:
         LocalCredentialProvider(token=written(token))
     assert "hunter2" not in str(caught.value)
@@ -79,18 +79,18 @@ def test_a_token_that_cannot_be_a_header_is_refused_and_not_shown(token: str) ->
 # Rotation
 
 
-async def test_the_proof_is_the_same_object_until_it_changes(from_file: LocalCredentialProvider) -> None:
+async def test_credentials_return_the_same_object_until_they_change(from_file: LocalCredentialProvider) -> None:
     assert await from_file.get_credential() is await from_file.get_credential()
 
 
-async def test_a_rotated_token_is_used_at_once(from_file: LocalCredentialProvider, token_file: Path) -> None:
+async def test_credentials_use_a_rotated_token_at_once(from_file: LocalCredentialProvider, token_file: Path) -> None:
     before = await from_file.get_credential()
     replace(token_file, "second")
     assert await authorization(from_file) == "Bearer second"
     assert await from_file.get_credential() is not before
 
 
-async def test_a_token_rotated_as_the_kubelet_does_it_is_used_at_once(tmp_path: Path) -> None:
+async def test_credentials_use_a_token_rotated_by_the_kubelet_at_once(tmp_path: Path) -> None:
     """The kubelet swaps a link to a directory: the token's own path never changes."""
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
@@ -107,7 +107,7 @@ async def test_a_token_rotated_as_the_kubelet_does_it_is_used_at_once(tmp_path: 
 @pytest.mark.parametrize(
     "vanish", [Path.unlink, lambda path: path.write_text(""), lambda path: path.write_text(" \n")]
 )
-async def test_a_token_file_that_is_gone_or_empty_for_a_while_changes_nothing(
+async def test_credentials_keep_the_token_while_its_file_is_missing_or_empty(
     vanish: Callable[[Path], None], from_file: LocalCredentialProvider, token_file: Path
 ) -> None:
     before = await from_file.get_credential()
@@ -120,7 +120,7 @@ async def test_a_token_file_that_is_gone_or_empty_for_a_while_changes_nothing(
     assert await authorization(from_file) == "Bearer second"
 
 
-def test_a_token_file_that_never_was_is_an_error(tmp_path: Path) -> None:
+def test_credentials_reject_a_token_file_that_never_existed(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"tokenFile \(.*/missing\): cannot be read: No such file"):
         LocalCredentialProvider(token=FileCredentialSource(tmp_path / "missing", where="tokenFile"))
 
@@ -128,12 +128,12 @@ def test_a_token_file_that_never_was_is_an_error(tmp_path: Path) -> None:
 # After a 401
 
 
-async def test_what_cannot_change_is_not_worth_another_try() -> None:
+async def test_credentials_that_cannot_change_are_not_retried() -> None:
     credentials = LocalCredentialProvider(token=written("abc"))
     assert not await credentials.renew(await credentials.get_credential())
 
 
-async def test_a_refused_token_is_worth_another_try_once_its_file_holds_another(
+async def test_credentials_retry_a_refused_token_once_its_file_changed(
     from_file: LocalCredentialProvider, token_file: Path
 ) -> None:
     refused = await from_file.get_credential()
@@ -143,7 +143,7 @@ async def test_a_refused_token_is_worth_another_try_once_its_file_holds_another(
     assert await authorization(from_file) == "Bearer second"
 
 
-async def test_after_a_refusal_a_file_is_read_even_if_it_looks_unchanged(
+async def test_credentials_reread_a_file_after_a_refusal(
     from_file: LocalCredentialProvider, token_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FileCredentialSource, "_fingerprint", lambda _: "unchanged")
@@ -158,7 +158,7 @@ async def test_after_a_refusal_a_file_is_read_even_if_it_looks_unchanged(
 
 @settings(max_examples=100)
 @given(st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=20))
-def test_no_token_shows_when_what_holds_it_is_printed(token: str) -> None:
+def test_credentials_hide_the_token_when_printed(token: str) -> None:
     material = written(token)
     shown = f"{material!r} {format_bearer_authorization(material.read(), where='token')!s} {LocalCredentialProvider(token=material)!r} {ClientCredential(RedactedText(token))}"
     assert token not in shown

@@ -35,29 +35,29 @@ def from_files(*files: Path) -> Kubeconfig:
 # Finding
 
 
-def test_the_file_in_the_home_directory_is_read_when_nothing_else_is_named(tmp_path: Path) -> None:
+def test_kubeconfig_defaults_to_the_file_in_the_home_directory(tmp_path: Path) -> None:
     kubeconfigs.write(tmp_path / ".kube" / "config", name="home")
     assert read_kubeconfig(None, environ={"HOME": str(tmp_path)}).current_context == "home"
 
 
-def test_the_environment_wins_over_the_home_directory_even_when_its_files_are_missing(tmp_path: Path) -> None:
+def test_kubeconfig_prefers_the_environment_even_if_its_files_are_missing(tmp_path: Path) -> None:
     kubeconfigs.write(tmp_path / ".kube" / "config", name="home")
     environ = {"HOME": str(tmp_path), "KUBECONFIG": str(tmp_path / "missing")}
     assert read_kubeconfig(None, environ=environ) == Kubeconfig()
 
 
-def test_a_file_that_was_asked_for_wins_over_the_environment(tmp_path: Path) -> None:
+def test_kubeconfig_prefers_the_requested_file_to_the_environment(tmp_path: Path) -> None:
     asked = kubeconfigs.write(tmp_path / "asked", name="asked")
     other = kubeconfigs.write(tmp_path / "other", name="other")
     assert read_kubeconfig(asked, environ={"KUBECONFIG": str(other)}).contexts.keys() == {"asked"}
 
 
-def test_a_file_that_was_asked_for_must_exist(tmp_path: Path) -> None:
+def test_kubeconfig_requires_the_requested_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"kubeconfig .*/missing does not exist"):
         read_kubeconfig(tmp_path / "missing", environ={})
 
 
-def test_an_unreadable_file_is_an_error_also_when_nobody_asked_for_it(tmp_path: Path) -> None:
+def test_kubeconfig_reports_an_unreadable_default_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
         from_files(tmp_path)
     # As of a home that is another user's: even to look there fails.
@@ -65,7 +65,7 @@ def test_an_unreadable_file_is_an_error_also_when_nobody_asked_for_it(tmp_path: 
         from_files(tmp_path / ("x" * 300))
 
 
-def test_without_a_home_there_is_nothing_to_read() -> None:
+def test_kubeconfig_is_empty_without_a_home_directory() -> None:
     assert read_kubeconfig(None, environ={}) == Kubeconfig()
 
 
@@ -80,7 +80,7 @@ def test_missing_empty_and_repeated_files_of_a_list_are_skipped(tmp_path: Path) 
     assert read_kubeconfig(None, environ={"KUBECONFIG": listed}).files == (one, empty)
 
 
-def test_the_first_file_to_name_something_wins_whole(tmp_path: Path) -> None:
+def test_kubeconfig_takes_each_entry_whole_from_the_first_file(tmp_path: Path) -> None:
     first = kubeconfigs.write(tmp_path / "first", name="same", user={"token": "a"})
     second = kubeconfigs.write(tmp_path / "second", name="same", user={"username": "b", "password": "c"})
     user = from_files(first, second).users["same"].value
@@ -88,7 +88,7 @@ def test_the_first_file_to_name_something_wins_whole(tmp_path: Path) -> None:
     assert not user.username
 
 
-def test_the_first_current_context_that_is_set_wins(tmp_path: Path) -> None:
+def test_kubeconfig_takes_the_first_current_context_that_is_set(tmp_path: Path) -> None:
     unset = tmp_path / "unset"
     unset.write_text(yaml.safe_dump({"contexts": [{"name": "x", "context": {}}], "current-context": ""}))
     first = kubeconfigs.write(tmp_path / "first", name="first")
@@ -96,7 +96,7 @@ def test_the_first_current_context_that_is_set_wins(tmp_path: Path) -> None:
     assert from_files(unset, first, second).current_context == "first"
 
 
-def test_a_context_may_name_a_cluster_and_a_user_of_other_files(tmp_path: Path) -> None:
+def test_kubeconfig_context_may_name_entries_of_other_files(tmp_path: Path) -> None:
     cluster = tmp_path / "cluster"
     cluster.write_text(yaml.safe_dump({"clusters": [{"name": "c", "cluster": {"server": "https://c"}}]}))
     user = tmp_path / "user"
@@ -110,7 +110,7 @@ def test_a_context_may_name_a_cluster_and_a_user_of_other_files(tmp_path: Path) 
     assert merged.get_user(chosen).value.token.reveal() == "t"
 
 
-def test_a_relative_path_is_relative_to_the_file_that_it_stands_in(
+def test_kubeconfig_resolves_relative_paths_from_its_own_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kubeconfigs.write(tmp_path / "a" / "config", name="a")
@@ -144,7 +144,7 @@ def test_merging_is_looking_a_name_up_in_the_first_file_that_has_it(files: list[
 # Choosing
 
 
-def test_an_unknown_context_is_answered_with_those_that_exist(tmp_path: Path) -> None:
+def test_kubeconfig_lists_contexts_if_the_requested_one_is_unknown(tmp_path: Path) -> None:
     merged = from_files(
         kubeconfigs.write(tmp_path / "b", name="beta"), kubeconfigs.write(tmp_path / "a", name="alpha")
     )
@@ -154,12 +154,12 @@ def test_an_unknown_context_is_answered_with_those_that_exist(tmp_path: Path) ->
         merged.select_context("gamma")
 
 
-def test_a_current_context_that_does_not_exist_is_said_to_be_the_current_one(tmp_path: Path) -> None:
+def test_kubeconfig_names_a_missing_context_as_the_current_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"current-context names context 'gone'.*the contexts are: none"):
         read("current-context: gone", tmp_path).select_context(None)
 
 
-def test_no_current_context_asks_for_a_choice(tmp_path: Path) -> None:
+def test_kubeconfig_without_current_context_asks_for_one(tmp_path: Path) -> None:
     config = read("contexts: [{name: a}, {name: b}]", tmp_path)
     with pytest.raises(ConfigError, match="no current-context; choose one of these contexts: a, b"):
         config.select_context(None)
@@ -172,7 +172,7 @@ def test_no_current_context_asks_for_a_choice(tmp_path: Path) -> None:
         ({}, "context 'x': cluster: names no cluster"),
     ],
 )
-def test_a_context_without_its_cluster_is_an_error(
+def test_kubeconfig_rejects_a_context_without_its_cluster(
     context: dict[str, str], message: str, tmp_path: Path
 ) -> None:
     config = read(yaml.safe_dump({"contexts": [{"name": "x", "context": context}]}), tmp_path)
@@ -180,7 +180,7 @@ def test_a_context_without_its_cluster_is_an_error(
         config.get_cluster(config.contexts["x"])
 
 
-def test_a_user_that_does_not_exist_is_an_error_but_none_is_anonymous(tmp_path: Path) -> None:
+def test_kubeconfig_rejects_a_missing_user_and_allows_none(tmp_path: Path) -> None:
     config = read("contexts: [{name: x, context: {user: lost}}, {name: y, context: {}}]", tmp_path)
     with pytest.raises(ConfigError, match="context 'x': user: there is no user named 'lost'"):
         config.get_user(config.contexts["x"])
@@ -200,7 +200,7 @@ def test_contexts_are_listed_for_people_to_choose_from(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "# nothing", "{}", "clusters: null\nusers: null\ncontexts: null\n"])
-def test_a_file_that_says_nothing_holds_nothing(text: str, tmp_path: Path) -> None:
+def test_kubeconfig_accepts_an_empty_file(text: str, tmp_path: Path) -> None:
     assert not read(text, tmp_path).contexts
 
 
@@ -210,7 +210,7 @@ def test_null_fields_and_unknown_fields_are_left_alone(tmp_path: Path) -> None:
     assert (user.exec, bool(user.token), user.password.reveal()) == (None, False, "x")
 
 
-def test_a_name_that_looks_like_a_date_stays_text(tmp_path: Path) -> None:
+def test_kubeconfig_keeps_names_that_look_like_dates_as_text(tmp_path: Path) -> None:
     assert read("contexts: [{name: 2026-11-15}]", tmp_path).contexts.keys() == {"2026-11-15"}
 
 
@@ -234,7 +234,7 @@ def test_a_name_that_looks_like_a_date_stays_text(tmp_path: Path) -> None:
         ("\x00", r"config: not valid YAML"),
     ],
 )
-def test_a_malformed_file_gets_one_line_that_names_file_and_field(
+def test_kubeconfig_error_names_file_and_field_in_one_line(
     text: str, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match=message):
@@ -245,12 +245,12 @@ def test_a_malformed_file_gets_one_line_that_names_file_and_field(
     "value", ["*hunter2", "!hunter2", "*hunter2 x: y", "'hunter2", "[hunter2", "hunter2: b: c", "@hunter2"]
 )
 @pytest.mark.parametrize("field", ["password", "token", "client-key-data", "proxy-url"])
-def test_no_message_about_a_malformed_file_quotes_a_secret(field: str, value: str, tmp_path: Path) -> None:
+def test_kubeconfig_error_quotes_no_secret(field: str, value: str, tmp_path: Path) -> None:
     kind = "cluster" if field == "proxy-url" else "user"
     assert "hunter2" not in complaint(f"{kind}s:\n- name: a\n  {kind}:\n    {field}: {value}\n", tmp_path)
 
 
-def test_what_is_secret_in_a_file_does_not_show_when_it_is_printed(tmp_path: Path) -> None:
+def test_kubeconfig_hides_secrets_when_printed(tmp_path: Path) -> None:
     secrets: dict[str, Any] = {
         "token": "hunter2",
         "password": "hunter2",

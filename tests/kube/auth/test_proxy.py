@@ -14,19 +14,19 @@ def chosen(server: str, *, proxy_url: str = "", **environ: str) -> str | None:
     return proxy.url if proxy else None
 
 
-def test_the_cluster_s_own_proxy_wins_and_knows_no_exceptions() -> None:
+def test_proxy_of_the_cluster_wins_without_exceptions() -> None:
     environ = {"HTTPS_PROXY": "http://other", "NO_PROXY": "*"}
     assert chosen("https://127.0.0.1:6443", proxy_url=PROXY, **environ) == PROXY
 
 
-def test_the_environment_is_asked_by_the_scheme_of_the_server() -> None:
+def test_proxy_of_the_environment_depends_on_the_scheme_of_the_server() -> None:
     environ = {"HTTPS_PROXY": PROXY, "http_proxy": "http://plain:8080"}
     assert chosen("https://a.example", **environ) == PROXY
     assert chosen("http://a.example", **environ) == "http://plain:8080"
     assert chosen("https://a.example") is None
 
 
-def test_a_password_is_taken_out_of_the_url_and_becomes_a_header_that_does_not_show() -> None:
+def test_proxy_password_becomes_a_hidden_header() -> None:
     proxy = select_proxy(
         URL("https://a"), proxy_url="http://al%40ice:s%20cret@proxy:3128", where="", environ={}
     )
@@ -79,7 +79,7 @@ def test_loopback_is_never_proxied_by_the_environment(server: str) -> None:
         ("https://a.example", "", False),
     ],
 )
-def test_no_proxy_names_hosts_domains_addresses_and_networks(
+def test_proxy_is_skipped_for_hosts_domains_addresses_and_networks(
     server: str, no_proxy: str, *, direct: bool
 ) -> None:
     assert (chosen(server, HTTPS_PROXY=PROXY, NO_PROXY=no_proxy) is None) is direct
@@ -97,12 +97,12 @@ def test_no_proxy_names_hosts_domains_addresses_and_networks(
         ("http://u:hunter2@[proxy", "cluster 'c': proxy-url: not a URL; write http://HOST:PORT"),
     ],
 )
-def test_a_proxy_that_cannot_be_used_is_refused_without_showing_its_password(url: str, message: str) -> None:
+def test_proxy_that_cannot_be_used_is_rejected_without_its_password(url: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         chosen("https://a.example", proxy_url=url)
     assert str(caught.value) == message
 
 
-def test_a_proxy_of_the_environment_is_named_by_its_variable() -> None:
+def test_proxy_error_names_the_environment_variable() -> None:
     with pytest.raises(ConfigError, match="environment variable HTTPS_PROXY: SOCKS"):
         chosen("https://a.example", https_proxy="socks5://proxy:1080")

@@ -22,17 +22,17 @@ def complaint(certificate: bytes, key: bytes) -> str:
 
 @settings(max_examples=200)
 @given(st.binary(max_size=200))
-def test_no_bytes_in_a_certificate_do_more_than_be_refused(junk: bytes) -> None:
+def test_tls_rejects_any_bytes_that_are_no_certificate(junk: bytes) -> None:
     pem = ssl.DER_cert_to_PEM_cert(junk).encode()
     assert "client-certificate" in complaint(pem, b"-----BEGIN PRIVATE KEY-----")
 
 
-def test_without_an_authority_the_system_is_trusted_and_only_insecure_trusts_all() -> None:
+def test_tls_trusts_the_system_without_an_authority_and_everything_only_if_insecure() -> None:
     assert Trust(None).get_context(None).verify_mode is ssl.CERT_REQUIRED
     assert Trust(None, insecure=True).get_context(None).verify_mode is ssl.CERT_NONE
 
 
 @pytest.mark.parametrize("content", [b"junk", b"", "größer".encode()])
-def test_an_authority_that_is_none_is_refused(content: bytes) -> None:
+def test_tls_rejects_an_authority_that_is_none(content: bytes) -> None:
     with pytest.raises(ConfigError, match="ca: no PEM certificate can be read from it"):
         Trust(InlineCredentialSource("ca", content))

@@ -10,7 +10,7 @@ def test_equal_values_become_one() -> None:
     assert intern[first] is intern[second]
 
 
-def test_a_hundred_thousand_values_that_come_and_go_leave_nothing_behind() -> None:
+def test_interning_drops_values_that_are_no_longer_used() -> None:
     intern = InternTable()
     used = [intern[(f"pod-{number}", (f"label-{number}",))] for number in range(100)]
     for number in range(100_000):
@@ -19,14 +19,14 @@ def test_a_hundred_thousand_values_that_come_and_go_leave_nothing_behind() -> No
     assert all(intern[(f"pod-{number}", (f"label-{number}",))] is used[number] for number in range(100))
 
 
-def test_what_only_a_dropped_value_held_is_dropped_with_it() -> None:
+def test_interning_drops_values_held_only_by_a_dropped_value() -> None:
     intern = InternTable()
     for number in range(20_000):
         intern[(intern[f"inner-{number}"],)]
     assert len(intern) <= 2 * 4096 + 1
 
 
-def test_a_memo_asks_once_for_equal_arguments() -> None:
+def test_memo_calls_its_function_once_for_equal_arguments() -> None:
     asked: list[bytes] = []
 
     def parse(raw: bytes) -> int:
@@ -38,7 +38,7 @@ def test_a_memo_asks_once_for_equal_arguments() -> None:
     assert asked == [b"7", b"8"]
 
 
-def test_a_memo_stays_small() -> None:
+def test_memo_limits_its_size() -> None:
     memo: Memo[int, int] = Memo(lambda number: number)
     for number in range(10 * Memo.LIMIT):
         assert memo[number] == number

@@ -39,7 +39,7 @@ def diary(cache: Cache[Thing]) -> Diary:
     return diary
 
 
-def test_a_new_object_is_added_and_found(cache: Cache[Thing], diary: Diary) -> None:
+def test_cache_adds_and_finds_an_object(cache: Cache[Thing], diary: Diary) -> None:
     web = Thing("web", 1)
     cache.put(web)
     assert cache.get("web", "shop") is web
@@ -48,7 +48,7 @@ def test_a_new_object_is_added_and_found(cache: Cache[Thing], diary: Diary) -> N
     assert diary.lines == [(None, web)]
 
 
-def test_an_older_version_never_follows_a_newer(cache: Cache[Thing], diary: Diary) -> None:
+def test_cache_ignores_older_versions(cache: Cache[Thing], diary: Diary) -> None:
     new, old = Thing("web", 5), Thing("web", 4)
     cache.put(new)
     cache.put(old)
@@ -56,7 +56,7 @@ def test_an_older_version_never_follows_a_newer(cache: Cache[Thing], diary: Diar
     assert diary.lines == [(None, new)]
 
 
-def test_what_a_full_list_has_holds_whatever_its_version(cache: Cache[Thing], diary: Diary) -> None:
+def test_cache_takes_a_full_list_whatever_its_versions(cache: Cache[Thing], diary: Diary) -> None:
     new, restored, another = Thing("web", 5), Thing("web", 4), Thing("web", 3, uid="u2")
     cache.put(new)
     cache.put(restored, listed=True)
@@ -66,19 +66,19 @@ def test_what_a_full_list_has_holds_whatever_its_version(cache: Cache[Thing], di
     assert diary.lines == [(None, new), (new, restored), (restored, None), (None, another)]
 
 
-def test_where_versions_are_no_numbers_the_last_that_came_holds(cache: Cache[Thing]) -> None:
+def test_cache_takes_the_last_object_if_versions_are_no_numbers(cache: Cache[Thing]) -> None:
     cache.put(Thing("web", 0, node="a"))
     cache.put(Thing("web", 0, node="b"))
     assert [thing.node for thing in cache] == ["b"]
 
 
-def test_the_same_version_again_is_no_change(cache: Cache[Thing], diary: Diary) -> None:
+def test_cache_reports_no_change_for_the_same_version(cache: Cache[Thing], diary: Diary) -> None:
     cache.put(Thing("web", 5))
     cache.put(Thing("web", 5))
     assert len(diary.lines) == 1
 
 
-def test_an_object_replaced_under_its_name_is_deleted_and_then_added(
+def test_cache_reports_an_object_replaced_under_its_name_as_deleted_and_added(
     cache: Cache[Thing], diary: Diary
 ) -> None:
     first, second = Thing("web", 1, uid="u1"), Thing("web", 7, uid="u2")
@@ -88,14 +88,14 @@ def test_an_object_replaced_under_its_name_is_deleted_and_then_added(
     assert len(cache) == 1
 
 
-def test_the_deletion_of_a_former_namesake_is_ignored(cache: Cache[Thing], diary: Diary) -> None:
+def test_cache_ignores_the_deletion_of_a_former_namesake(cache: Cache[Thing], diary: Diary) -> None:
     second = Thing("web", 7, uid="u2")
     cache.put(second)
     cache.remove(Thing("web", 6, uid="u1"))
     assert cache.get("web", "shop") is second
 
 
-def test_what_a_full_list_does_not_hold_is_gone(cache: Cache[Thing], diary: Diary) -> None:
+def test_cache_drops_what_a_full_list_does_not_contain(cache: Cache[Thing], diary: Diary) -> None:
     stays, goes = Thing("a", 1, uid="a"), Thing("b", 2, uid="b")
     cache.put(stays)
     cache.put(goes)
@@ -104,7 +104,7 @@ def test_what_a_full_list_does_not_hold_is_gone(cache: Cache[Thing], diary: Diar
     assert diary.lines[-1] == (goes, None)
 
 
-def test_an_index_follows_the_object_from_value_to_value(cache: Cache[Thing]) -> None:
+def test_cache_index_follows_an_object_from_value_to_value(cache: Cache[Thing]) -> None:
     waiting = Thing("web", 1)
     cache.put(waiting)
     assert cache.find("node", None) == []
@@ -119,7 +119,7 @@ def test_an_index_follows_the_object_from_value_to_value(cache: Cache[Thing]) ->
     assert cache.find("node", "n2") == []
 
 
-def test_a_late_handler_is_told_of_what_is_already_there(cache: Cache[Thing]) -> None:
+def test_cache_calls_a_late_handler_for_existing_objects(cache: Cache[Thing]) -> None:
     web = Thing("web", 1)
     cache.put(web)
     diary = Diary()
@@ -127,7 +127,7 @@ def test_a_late_handler_is_told_of_what_is_already_there(cache: Cache[Thing]) ->
     assert diary.lines == [(None, web)]
 
 
-def test_a_handler_that_fails_harms_neither_the_cache_nor_the_others(cache: Cache[Thing]) -> None:
+def test_cache_isolates_a_failing_handler(cache: Cache[Thing]) -> None:
     def broken(_old: Thing | None, _new: Thing | None, /) -> None:
         raise RuntimeError("handler")
 

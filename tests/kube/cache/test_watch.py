@@ -34,13 +34,13 @@ async def test_lines_are_whole_wherever_the_stream_was_cut(cuts: list[int], unfi
     assert b"".join(batches) == STREAM
 
 
-def test_an_error_in_the_stream_is_raised_as_what_it_stands_for() -> None:
+def test_watch_raises_an_error_of_the_stream_by_its_code() -> None:
     with pytest.raises(Gone, match="too old"):
         WatchEventDecoder(metadata_projection()).decode(memoryview(STREAM + EXPIRED))
 
 
 @pytest.mark.parametrize("odd", [MISSHAPEN, NO_TEXT])
-def test_a_misshapen_object_costs_only_itself(odd: bytes) -> None:
+def test_watch_skips_a_malformed_object(odd: bytes) -> None:
     events = WatchEventDecoder(metadata_projection()).decode(odd + STREAM)
     assert [event.object.metadata.name for event in events] == [str(number) for number in range(20)]
 
@@ -57,6 +57,6 @@ def test_event_decoder_reports_an_unreadable_object_as_deleted(kind: str) -> Non
     "lines",
     [b"<html>\n", b'{"status":"ok"}\n', b"[]\n", b'{"type":"ADDED","object":{"meta\n', b'{"type":"\xfc"}\n'],
 )
-def test_what_no_api_server_says_is_named_so(lines: bytes) -> None:
+def test_watch_reports_bytes_that_are_not_from_an_api_server(lines: bytes) -> None:
     with pytest.raises(KubeResponseError, match="not from a Kubernetes API server"):
         WatchEventDecoder(metadata_projection()).decode(STREAM + lines)

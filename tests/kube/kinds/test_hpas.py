@@ -26,7 +26,7 @@ def hpa(
     )
 
 
-def test_only_shares_of_a_request_are_kept() -> None:
+def test_hpa_keeps_only_metrics_that_are_shares_of_a_request() -> None:
     share = {"type": "Utilization", "averageUtilization": 80}
     found = hpa(
         {"type": "Resource", "resource": {"name": "cpu", "target": share}},
@@ -53,7 +53,7 @@ def test_only_shares_of_a_request_are_kept() -> None:
     )
 
 
-def test_one_that_has_not_looked_yet_has_seen_nothing() -> None:
+def test_hpa_that_has_not_run_yet_has_no_observation() -> None:
     share = {"type": "Utilization", "averageUtilization": 80}
     (found,) = hpa({"type": "Resource", "resource": {"name": "cpu", "target": share}}).utilization_targets
     assert found.current is None

@@ -4,7 +4,7 @@ from harness.builders.records import folded
 from trimtab.kube.kinds.nodes import NodeResources, node_projection
 
 
-def test_a_node_for_a_thousand_pods_is_read_as_any_other() -> None:
+def test_node_with_a_thousand_pods_is_read() -> None:
     status = {"capacity": {"cpu": "8", "memory": "16Gi", "pods": "1k"}, "allocatable": {"pods": "110"}}
     node = folded(node_projection(), {"metadata": {"name": "large"}, "status": status})
     assert node.capacity == NodeResources(cpu=8000, memory=16 << 30, pods=1000)

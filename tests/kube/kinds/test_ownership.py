@@ -35,7 +35,7 @@ def ownership(*workloads: Workload, between: tuple[Metadata, ...] = ()) -> Owner
     return found
 
 
-def test_what_a_deployment_made_is_below_it_and_it_is_above_that() -> None:
+def test_ownership_finds_objects_above_and_below_a_deployment() -> None:
     web = workload("web")
     made = replica_set(web)
     found = ownership(web, between=(made,))
@@ -44,7 +44,7 @@ def test_what_a_deployment_made_is_below_it_and_it_is_above_that() -> None:
     assert list(found.iter_top_level("shop")) == [web]
 
 
-def test_a_workload_that_a_custom_workload_owns_is_part_of_it() -> None:
+def test_ownership_includes_a_workload_owned_by_a_custom_workload() -> None:
     fleet = workload("fleet", resource=FLEETS)
     web = workload("web", **owned_by(fleet, "Fleet"))
     made = replica_set(web)
@@ -55,13 +55,13 @@ def test_a_workload_that_a_custom_workload_owns_is_part_of_it() -> None:
     assert set(found) == {fleet, web}
 
 
-def test_an_owner_of_a_kind_that_holds_no_pods_is_passed_by() -> None:
+def test_ownership_skips_owners_that_hold_no_pods() -> None:
     fleet = workload("fleet", resource=FLEETS)
     web = workload("web", **owned_by(fleet, "Application"))
     assert list(ownership(web).iter_top_level()) == [web]
 
 
-def test_a_namesake_of_an_owner_that_is_gone_is_not_the_owner() -> None:
+def test_ownership_ignores_a_namesake_of_a_deleted_owner() -> None:
     former, web = workload("web", uid="former"), workload("web")
     made = replica_set(former)
     found = ownership(web, between=(made,))
@@ -69,7 +69,7 @@ def test_a_namesake_of_an_owner_that_is_gone_is_not_the_owner() -> None:
     assert found.collect_owned(web) == [web]
 
 
-def test_a_circle_of_owners_ends() -> None:
+def test_ownership_ends_at_a_cycle() -> None:
     first, second = workload("first"), workload("second")
     first = workload("first", **owned_by(second, "Deployment"))
     second = workload("second", **owned_by(first, "Deployment"))

@@ -21,7 +21,7 @@ def quota(hard: dict[str, str], used: dict[str, str] | None = None, **spec: Any)
     )
 
 
-def test_a_limit_range_is_read_for_containers_and_pods_apart() -> None:
+def test_limit_range_is_read_for_containers_and_pods_separately() -> None:
     container = {
         "type": "Container",
         "min": {"cpu": "50m"},
@@ -42,13 +42,13 @@ def test_a_limit_range_is_read_for_containers_and_pods_apart() -> None:
     assert (second.min, second.max_limit_request_ratio) == (ResourceList(), ResourceRatios())
 
 
-def test_a_quota_may_call_requests_by_their_plain_names() -> None:
+def test_quota_accepts_plain_names_of_requests() -> None:
     found = quota({"cpu": "4", "requests.memory": "8Gi", "limits.cpu": "9", "pods": "3"}, {"cpu": "1500m"})
     assert (found.hard_requests, found.hard_limits) == (ResourceList(4000, 8 * GIB), ResourceList(9000))
     assert found.used_requests == ResourceList(1500)
 
 
-def test_a_quota_for_some_pods_only_is_told_apart() -> None:
+def test_quota_for_some_pods_is_distinguished() -> None:
     selector = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "Exists"}]}
     assert not quota({"cpu": "4"}).is_scoped
     assert quota({"cpu": "4"}, scopes=["NotBestEffort"]).is_scoped

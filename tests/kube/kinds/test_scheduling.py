@@ -36,7 +36,7 @@ def admits(template: dict[str, Any], *taints: dict[str, str], **labels: str) -> 
         ({"key": "gpu", "operator": "Exists", "effect": "NoExecute"}, False),
     ],
 )
-def test_a_taint_keeps_off_whoever_does_not_tolerate_it(
+def test_taint_keeps_off_pods_that_do_not_tolerate_it(
     toleration: dict[str, str],
     tolerates: bool,  # noqa: FBT001 - as parametrized
 ) -> None:
@@ -46,18 +46,18 @@ def test_a_taint_keeps_off_whoever_does_not_tolerate_it(
     assert admits(*both) is (toleration == {"operator": "Exists"})
 
 
-def test_a_taint_that_only_prefers_keeps_nobody_off() -> None:
+def test_taint_that_only_prefers_keeps_no_pod_off() -> None:
     assert admits({}, {**GPU, "effect": "PreferNoSchedule"})
 
 
-def test_a_node_selector_wants_all_its_labels() -> None:
+def test_node_selector_requires_all_its_labels() -> None:
     wanted = {"nodeSelector": {"disk": "ssd", "zone": "a"}}
     assert admits(wanted, disk="ssd", zone="a", arch="arm64")
     assert not admits(wanted, disk="ssd", zone="b")
     assert not admits(wanted)
 
 
-def test_the_template_of_a_cron_job_says_it_too() -> None:
+def test_scheduling_constraints_are_read_from_cron_job_templates() -> None:
     pod = {"spec": {"containers": [], "nodeSelector": {"disk": "ssd"}}}
     job = {"spec": {"jobTemplate": {"spec": {"template": pod}}}}
     assert not folded(workload_projection(CRON_JOBS), job).scheduling.allows_node((), ())

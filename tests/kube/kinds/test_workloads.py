@@ -52,7 +52,7 @@ SPECS: dict[Resource, Object] = {
 }
 
 
-def test_of_command_lines_and_environment_only_what_is_said_of_heaps_is_kept() -> None:
+def test_workload_keeps_only_heap_flags_of_command_and_environment() -> None:
     found = workload(
         containers=(
             {
@@ -79,11 +79,11 @@ def test_of_command_lines_and_environment_only_what_is_said_of_heaps_is_kept() -
     )
 
 
-def test_where_nothing_is_said_of_heaps_nothing_is_kept() -> None:
+def test_workload_without_heap_flags_keeps_none() -> None:
     assert workload(containers=({"name": "web", "args": ["--port=80"]},)).heap_flags == ()
 
 
-def test_a_template_that_is_spelled_otherwise_says_nothing_of_heaps() -> None:
+def test_workload_ignores_heap_flags_in_malformed_templates() -> None:
     assert workload(containers=({"name": "web", "args": "-Xmx512m"},)).heap_flags == ()
 
 
@@ -97,7 +97,7 @@ def test_a_template_that_is_spelled_otherwise_says_nothing_of_heaps() -> None:
         ("small", False),
     ],
 )
-def test_a_template_tells_whether_its_pods_have_resources_as_a_whole(
+def test_workload_template_may_have_pod_level_resources(
     resources: object, *, expected: bool
 ) -> None:
     spec = {"template": {"spec": {"resources": resources, "containers": [{"name": "web"}]}}}
@@ -107,7 +107,7 @@ def test_a_template_tells_whether_its_pods_have_resources_as_a_whole(
 
 
 @pytest.mark.parametrize(("kind", "finished"), [("Complete", True), ("Failed", True), ("Suspended", False)])
-def test_a_job_that_has_run_to_its_end_is_finished(kind: str, *, finished: bool) -> None:
+def test_workload_job_that_ran_to_completion_is_finished(kind: str, *, finished: bool) -> None:
     metadata, status = (
         {"name": "web", "namespace": "shop"},
         {"conditions": [{"type": kind, "status": "True"}]},
@@ -142,7 +142,7 @@ def test_a_job_that_has_run_to_its_end_is_finished(kind: str, *, finished: bool)
         ),
     ],
 )
-def test_a_rollout_is_under_way_while_pods_of_an_older_template_will_be_replaced(
+def test_workload_rolls_out_while_older_pods_will_be_replaced(
     resource: Resource, spec: Object, status: Object, *, rolling: bool
 ) -> None:
     metadata = {"name": "web", "namespace": "shop", "generation": 1}
@@ -151,7 +151,7 @@ def test_a_rollout_is_under_way_while_pods_of_an_older_template_will_be_replaced
 
 
 @pytest.mark.parametrize(("kind", "stays"), [("RollingUpdate", 2), ("OnDelete", 0)])
-def test_a_stateful_set_tells_how_many_pods_its_rollouts_leave_as_they_are(kind: str, stays: int) -> None:
+def test_workload_stateful_set_has_its_partition(kind: str, stays: int) -> None:
     update = {"type": kind, "rollingUpdate": {"partition": 2}}
     assert folded(workload_projection(STATEFUL_SETS), {"spec": {"updateStrategy": update}}).partition == stays
 
@@ -172,14 +172,14 @@ def test_amounts_in_a_template_of_somebody_elses_kind_may_be_numbers() -> None:
     ],
     ids=str,
 )
-def test_what_is_null_in_a_template_of_somebody_elses_kind_is_not_there(odd: Object) -> None:
+def test_workload_of_a_custom_kind_may_have_null_in_its_template(odd: Object) -> None:
     """`resources:` with nothing behind it is kept as null where a kind lets any template in."""
     template = {"spec": {"containers": [{"name": "web", **odd}], "initContainers": None}}
     (container,) = folded(workload_projection(ROLLOUTS), {"spec": {"template": template}}).containers
     assert container.resources == Resources()
 
 
-def test_a_rollout_of_argo_is_read_with_its_generation_as_text() -> None:
+def test_workload_reads_argo_rollouts_with_generation_as_text() -> None:
     manifest = {
         "metadata": {"name": "web", "namespace": "shop", "generation": 7},
         "spec": {"replicas": 2, "strategy": {"canary": {}}, "template": TEMPLATE},
@@ -206,7 +206,7 @@ odd = st.recursive(
 
 
 @given(template=odd, strategy=odd, selector=odd)
-def test_a_kind_of_somebodys_own_may_spell_its_parts_in_any_way(
+def test_workload_of_a_custom_kind_may_have_fields_of_any_form(
     template: Any, strategy: Any, selector: Any
 ) -> None:
     spec = {"template": template, "updateStrategy": strategy, "selector": selector}

@@ -20,13 +20,13 @@ def named(name: object, **more: object) -> dict[str, object]:
 @pytest.mark.parametrize(
     "odd", [named(7), named("odd", labels={"a": 7}), {"metadata": None}, "no object", None], ids=str
 )
-def test_an_object_that_makes_no_sense_costs_only_itself(odd: object) -> None:
+def test_list_pages_skips_a_malformed_object(odd: object) -> None:
     found, version = PageDecoder(CONFIG_MAPS, metadata_projection()).decode(page(named("a"), odd, named("b")))
     assert [record.name for record in found] == ["a", "b"]
     assert version == "42"
 
 
-def test_a_page_with_nothing_on_it_has_its_version() -> None:
+def test_list_pages_reads_the_version_of_an_empty_page() -> None:
     assert PageDecoder(CONFIG_MAPS, metadata_projection()).decode(page()) == ([], "42")
 
 

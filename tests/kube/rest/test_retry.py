@@ -30,31 +30,31 @@ def delay(error: KubeError, *, attempt: int = 1, repeatable: bool = True) -> flo
 
 
 @pytest.mark.parametrize("kind", [Forbidden, NotFound, Conflict, Invalid, Gone, DisruptionBlocked])
-def test_a_refusal_is_not_asked_again(kind: type[ApiError]) -> None:
+def test_retry_gives_up_on_a_refusal(kind: type[ApiError]) -> None:
     assert delay(kind(Status(message="no"))) is None
 
 
 @pytest.mark.parametrize("kind", [TooManyRequests, InternalError, Unavailable])
-def test_what_may_pass_is_asked_again(kind: type[ApiError]) -> None:
+def test_retry_repeats_temporary_failures(kind: type[ApiError]) -> None:
     assert delay(kind(Status(message="busy"))) is not None
 
 
-def test_the_servers_own_wish_is_waited_for() -> None:
+def test_retry_waits_as_long_as_the_server_asks() -> None:
     wait = delay(TooManyRequests(Status(message="busy"), retry_after=7.0))
     assert wait is not None
     assert wait >= 7.0
 
 
-def test_who_is_to_wait_for_long_hears_of_it_instead() -> None:
+def test_retry_raises_instead_of_a_long_wait() -> None:
     assert delay(TooManyRequests(Status(message="busy"), retry_after=86400.0)) is None
 
 
-def test_no_answer_to_a_request_that_must_not_act_twice_is_not_asked_again() -> None:
+def test_retry_does_not_repeat_an_unanswered_request_with_an_effect() -> None:
     assert delay(TimedOut("late", sent=True), repeatable=False) is None
     assert delay(InternalError(Status(message="oops")), repeatable=False) is None
 
 
-def test_a_request_that_never_left_is_asked_again_whatever_it_is() -> None:
+def test_retry_repeats_any_request_that_was_never_sent() -> None:
     assert delay(Unreachable("refused", sent=False), repeatable=False) is not None
     assert delay(TooManyRequests(Status(message="busy")), repeatable=False) is not None
 
@@ -69,7 +69,7 @@ def test_patience_ends() -> None:
     st.integers(1, 50),
     st.lists(st.floats(0, 3), min_size=1, max_size=200),
 )
-def test_no_stretch_of_time_sees_more_than_burst_plus_rate(
+def test_rate_limiter_allows_at_most_burst_plus_rate(
     per_second: float, burst: int, gaps: list[float]
 ) -> None:
     limit = RateLimiter(per_second=per_second, burst=burst)
@@ -83,6 +83,6 @@ def test_no_stretch_of_time_sees_more_than_burst_plus_rate(
             assert last - first + 1 <= burst + per_second * (sent[last] - sent[first]) + 1e-6
 
 
-def test_a_quiet_client_never_waits() -> None:
+def test_rate_limiter_does_not_delay_an_idle_client() -> None:
     limit = RateLimiter(per_second=10, burst=5)
     assert all(limit.reserve(now) == 0.0 for now in range(100))

@@ -16,7 +16,7 @@ STEPS = st.one_of(
 
 @settings(max_examples=100)
 @given(st.lists(STEPS, max_size=60))
-def test_a_schedule_does_what_a_searched_dictionary_does(steps: list[tuple[str, int, float]]) -> None:
+def test_delay_heap_matches_a_searched_dictionary(steps: list[tuple[str, int, float]]) -> None:
     schedule: DelayHeap[int] = DelayHeap()
     model: dict[int, float] = {}
     for step, key, time in steps:

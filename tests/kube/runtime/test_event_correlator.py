@@ -54,7 +54,7 @@ def desk(**restraint: float) -> Desk:
     return Desk(EventCorrelator(CorrelatorOptions(**restraint)))  # type: ignore[arg-type] # integers among them
 
 
-def test_the_same_said_again_is_one_event_that_counts() -> None:
+def test_correlator_counts_repeated_events_in_one() -> None:
     at = desk()
     at.say(said())
     at.write()
@@ -64,7 +64,7 @@ def test_the_same_said_again_is_one_event_that_counts() -> None:
     assert [time for time, _ in at.writes] == [1000.0, 1005.0]
 
 
-def test_what_differs_in_anything_is_another_event() -> None:
+def test_correlator_keeps_events_that_differ_apart() -> None:
     at = desk()
     for what in (
         said(),
@@ -78,7 +78,7 @@ def test_what_differs_in_anything_is_another_event() -> None:
     assert list(at.counts.values()) == [1] * 5
 
 
-def test_said_again_within_ten_minutes_of_the_last_time_it_is_the_same() -> None:
+def test_correlator_merges_events_within_ten_minutes() -> None:
     at = desk()
     for _ in range(4):
         at.say(said())
@@ -90,7 +90,7 @@ def test_said_again_within_ten_minutes_of_the_last_time_it_is_the_same() -> None
     assert list(at.counts.values()) == [4, 1]
 
 
-def test_an_event_that_keeps_coming_keeps_no_older_one_alive() -> None:
+def test_correlator_forgets_older_events_while_another_repeats() -> None:
     at = desk()
     at.say(said("often"))
     at.say(said("once"))
@@ -102,7 +102,7 @@ def test_an_event_that_keeps_coming_keeps_no_older_one_alive() -> None:
     assert sorted(at.counts.values()) == [1, 1, 2]
 
 
-def test_an_object_may_say_25_things_at_once_and_then_one_in_five_minutes() -> None:
+def test_correlator_limits_an_object_to_25_events_and_one_in_five_minutes() -> None:
     at = desk()
     assert at.say(said("other", about="db")) == [True]
     assert [at.say(said(str(number))) for number in range(30)] == [[True]] * 25 + [[False]] * 5
@@ -114,7 +114,7 @@ def test_an_object_may_say_25_things_at_once_and_then_one_in_five_minutes() -> N
     assert at.say(said("still free", about="db")) == [True]
 
 
-def test_a_count_that_must_wait_for_its_object_is_written_when_it_may() -> None:
+def test_correlator_writes_a_delayed_count_when_its_object_allows() -> None:
     at = desk(rewrite_interval=1.0, burst=3, token_interval=60.0)
     for _ in range(30):
         at.say(said())
@@ -125,7 +125,7 @@ def test_a_count_that_must_wait_for_its_object_is_written_when_it_may() -> None:
     assert list(at.counts.values()) == [30]
 
 
-def test_in_a_hurry_all_is_due_but_what_must_wait_for_its_object() -> None:
+def test_correlator_in_a_hurry_releases_all_but_delayed_counts() -> None:
     at = desk(burst=2)
     at.say(said())
     at.write()
@@ -140,7 +140,7 @@ def test_in_a_hurry_all_is_due_but_what_must_wait_for_its_object() -> None:
     assert sorted(at.counts.values()) == [1, 3]
 
 
-def test_a_name_that_cannot_be_part_of_an_events_name_is_left_out() -> None:
+def test_correlator_omits_names_that_cannot_be_part_of_an_event_name() -> None:
     for name in ("system:node", "Web", "w" * 250, "a..b", "web-"):
         ledger = EventCorrelator(CorrelatorOptions())
         ledger.record(said(about=name), NOON, 0.0)
@@ -169,7 +169,7 @@ STEPS = st.tuples(
 
 @settings(max_examples=100)
 @given(st.lists(STEPS, max_size=80))
-def test_every_occurrence_is_counted_or_refused_and_no_object_gets_more_than_its_share(
+def test_correlator_counts_or_rejects_each_occurrence_within_limits(
     steps: list[tuple[str, str, float]],
 ) -> None:
     at = desk(rewrite_interval=2.0, burst=4, token_interval=30.0, series_window=1e6)

@@ -33,7 +33,7 @@ def test_timing_that_cannot_work_is_refused(timing: dict[str, float], complaint:
         LeaseTiming(**timing)
 
 
-def test_a_lease_of_another_is_free_once_it_was_seen_unchanged_for_as_long_as_it_says() -> None:
+def test_lease_of_another_is_free_after_its_duration_unchanged() -> None:
     sight = LeaseObservation()
     lease: LeaseSpec = {"holderIdentity": "b", "leaseDurationSeconds": 7, "renewTime": "long ago"}
     sight.observe(lease, 100.0)
@@ -45,20 +45,20 @@ def test_a_lease_of_another_is_free_once_it_was_seen_unchanged_for_as_long_as_it
 
 
 @pytest.mark.parametrize("holder", [None, "", "a"])
-def test_a_lease_of_nobody_or_of_oneself_is_free_at_once(holder: str | None) -> None:
+def test_lease_of_nobody_or_of_this_holder_is_free_at_once(holder: str | None) -> None:
     sight = LeaseObservation()
     sight.observe({"holderIdentity": holder, "leaseDurationSeconds": 7}, 100.0)
     assert sight.is_free("a", 100.0, default_duration=15)
 
 
-def test_a_lease_that_does_not_say_how_long_it_lasts_lasts_as_usual() -> None:
+def test_lease_without_a_duration_has_the_default() -> None:
     sight = LeaseObservation()
     sight.observe({"holderIdentity": "b"}, 100.0)
     assert not sight.is_free("a", 114.9, default_duration=15)
     assert sight.is_free("a", 115.0, default_duration=15)
 
 
-def test_a_lease_tells_its_history() -> None:
+def test_lease_records_its_history() -> None:
     sight = LeaseObservation()
     first = sight.build_claim("a", NOON, duration=1.5)
     assert first == {
@@ -137,7 +137,7 @@ class Player:
     clocks=st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=3),
     delays=st.lists(st.sampled_from([0.0, 0.01, 0.1, 1.0, 6.0, 14.0, 40.0]), min_size=1, max_size=60),
 )
-def test_whatever_the_clocks_say_and_however_late_messages_are_never_two_lead(
+def test_lease_never_has_two_leaders_whatever_clocks_and_delays(
     clocks: list[float], delays: list[float]
 ) -> None:
     server, time = Server(), 0.0
@@ -156,7 +156,7 @@ def test_whatever_the_clocks_say_and_however_late_messages_are_never_two_lead(
 
 @settings(max_examples=100)
 @given(delays=st.lists(st.sampled_from([0.0, 0.01, 0.1, 0.2]), min_size=1, max_size=20))
-def test_while_messages_are_quick_the_first_leader_stays(delays: list[float]) -> None:
+def test_lease_stays_with_the_first_leader_while_messages_are_quick(delays: list[float]) -> None:
     server, time = Server(), 0.0
     players = [Player("a", 0.0), Player("b", -500.0)]
     endless = itertools.cycle(delays)

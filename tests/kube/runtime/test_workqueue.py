@@ -72,7 +72,7 @@ def metric(name: str, **labels: str) -> float:
 
 
 @pytest.mark.looptime
-async def test_a_key_added_many_times_is_looked_at_once() -> None:
+async def test_workqueue_processes_a_key_added_many_times_once() -> None:
     bench = Bench()
     queue = WorkQueue("q", bench)
     for _ in range(5):
@@ -96,7 +96,7 @@ async def test_ready_keys_are_served_in_the_order_they_came() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_key_that_always_comes_back_at_once_starves_no_other() -> None:
+async def test_workqueue_starves_no_key_beside_one_that_returns_at_once() -> None:
     bench = Bench(duration=1.0, outcome=lambda key: 0.0 if key == "greedy" else None)
     queue = WorkQueue("q", bench, workers=1)
     queue.add("greedy")
@@ -108,7 +108,7 @@ async def test_a_key_that_always_comes_back_at_once_starves_no_other() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_reconcile_that_never_waits_does_not_keep_the_loop() -> None:
+async def test_workqueue_yields_after_a_reconcile_that_never_waits() -> None:
     async def spin(_: str) -> float:
         return 0.0
 
@@ -120,7 +120,7 @@ async def test_a_reconcile_that_never_waits_does_not_keep_the_loop() -> None:
 
 
 @pytest.mark.looptime
-async def test_what_is_added_while_worked_on_is_looked_at_again_afterwards() -> None:
+async def test_workqueue_repeats_a_key_added_while_it_is_processed() -> None:
     bench = Bench(duration=10.0)
     queue = WorkQueue("q", bench)
     async with running(queue):
@@ -133,7 +133,7 @@ async def test_what_is_added_while_worked_on_is_looked_at_again_afterwards() -> 
 
 
 @pytest.mark.looptime
-async def test_no_more_keys_are_worked_on_than_there_are_workers() -> None:
+async def test_workqueue_processes_no_more_keys_than_workers() -> None:
     bench = Bench(duration=1.0)
     queue = WorkQueue("q", bench, workers=3)
     for number in range(10):
@@ -145,7 +145,7 @@ async def test_no_more_keys_are_worked_on_than_there_are_workers() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_delayed_key_waits_for_its_time() -> None:
+async def test_workqueue_delays_a_key() -> None:
     bench = Bench()
     queue = WorkQueue("q", bench)
     async with running(queue):
@@ -157,7 +157,7 @@ async def test_a_delayed_key_waits_for_its_time() -> None:
     assert len(queue) == 0
 
 
-def test_a_delay_that_is_over_at_once_is_one_too() -> None:
+def test_workqueue_accepts_a_delay_of_zero() -> None:
     """Its timer is of another kind in the loop that the operator runs on."""
 
     async def come_back_soon() -> list[str]:
@@ -175,7 +175,7 @@ def test_a_delay_that_is_over_at_once_is_one_too() -> None:
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("delays", [(60, 20), (20, 60), (60, 90, 20, 30)])
-async def test_of_several_delays_the_earliest_wins_and_the_others_are_forgotten(
+async def test_workqueue_keeps_the_earliest_of_several_delays(
     delays: Sequence[float],
 ) -> None:
     bench = Bench()
@@ -200,7 +200,7 @@ async def test_now_replaces_later(delays: Sequence[float]) -> None:
 
 
 @pytest.mark.looptime
-async def test_a_reconcile_says_when_to_come_back() -> None:
+async def test_workqueue_requeues_after_the_returned_delay() -> None:
     bench = Bench(outcome=lambda _: 30.0)
     queue = WorkQueue("q", bench)
     async with running(queue):
@@ -210,7 +210,7 @@ async def test_a_reconcile_says_when_to_come_back() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_delay_asked_for_meanwhile_competes_with_the_one_that_the_work_returns() -> None:
+async def test_workqueue_keeps_the_earlier_of_added_and_returned_delay() -> None:
     bench = Bench(duration=10.0, outcome=lambda _: 50.0 if len(bench.started) == 1 else None)
     queue = WorkQueue("q", bench)
     async with running(queue):
@@ -222,7 +222,7 @@ async def test_a_delay_asked_for_meanwhile_competes_with_the_one_that_the_work_r
 
 
 @pytest.mark.looptime
-async def test_a_key_whose_time_comes_while_it_is_worked_on_is_looked_at_again() -> None:
+async def test_workqueue_repeats_a_key_whose_delay_ends_while_it_is_processed() -> None:
     bench = Bench(duration=10.0)
     queue = WorkQueue("q", bench)
     async with running(queue):
@@ -255,7 +255,7 @@ async def test_failures_back_off_key_by_key_until_a_success() -> None:
 
 
 @pytest.mark.looptime
-async def test_the_back_off_is_jittered() -> None:
+async def test_workqueue_jitters_its_backoff() -> None:
     def fail(_: str) -> None:
         raise KubeError("no")
 
@@ -271,7 +271,7 @@ async def test_the_back_off_is_jittered() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_failure_of_kubernetes_is_one_line_and_an_unexpected_one_shows_where_it_came_from() -> None:
+async def test_workqueue_logs_a_kubernetes_failure_in_one_line_and_others_with_traceback() -> None:
     def fail(key: str) -> None:
         raise Unreachable("GET /api: refused", sent=False) if key == "a" else ZeroDivisionError("oops")
 
@@ -292,7 +292,7 @@ async def test_a_failure_of_kubernetes_is_one_line_and_an_unexpected_one_shows_w
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("wish", [float("nan"), float("inf")])
-async def test_a_wish_to_come_back_that_is_no_time_counts_as_a_failure(wish: float) -> None:
+async def test_workqueue_treats_an_invalid_delay_as_a_failure(wish: float) -> None:
     bench = Bench(outcome=lambda _: wish if len(bench.started) == 1 else None)
     queue = WorkQueue("q", bench, backoff=STEADY)
     async with running(queue):
@@ -304,7 +304,7 @@ async def test_a_wish_to_come_back_that_is_no_time_counts_as_a_failure(wish: flo
 
 
 @pytest.mark.looptime
-async def test_a_cancellation_inside_the_work_is_a_failure_and_ends_no_worker() -> None:
+async def test_workqueue_treats_a_cancellation_in_a_reconcile_as_a_failure() -> None:
     async def give_up(key: str) -> None:
         if key == "a":
             inner = asyncio.create_task(asyncio.sleep(1))
@@ -323,7 +323,7 @@ async def test_a_cancellation_inside_the_work_is_a_failure_and_ends_no_worker() 
 
 
 @pytest.mark.looptime
-async def test_a_forgotten_key_leaves_nothing_behind() -> None:
+async def test_workqueue_keeps_nothing_of_a_forgotten_key() -> None:
     def fail(_: str) -> None:
         raise KubeError("no")
 
@@ -374,7 +374,7 @@ async def test_forgetting_the_last_ready_key_makes_the_queue_idle() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_queue_that_is_cancelled_and_run_again_has_lost_no_key() -> None:
+async def test_workqueue_keeps_all_keys_when_cancelled_and_run_again() -> None:
     bench = Bench(duration=10.0)
     queue = WorkQueue("q", bench, workers=2)
     for name in "abc":
@@ -517,7 +517,7 @@ STEPS = st.builds(
     workers=st.integers(1, 3),
     seed=st.integers(0, 99),
 )
-def test_no_key_is_lost_or_worked_on_twice_at_once(
+def test_workqueue_neither_loses_a_key_nor_processes_it_twice_at_once(
     steps: list[Step], attempts: dict[str, list[Attempt]], workers: int, seed: int
 ) -> None:
     story = Story(defaultdict(list, attempts))

@@ -45,7 +45,7 @@ def test_detect_heap_ignores_share_of_unknown_limit() -> None:
     assert detect_heap(["java", "-XX:MaxRAMPercentage=75"], {}, memory_limit=None) is None
 
 
-def test_where_several_are_given_the_largest_counts() -> None:
+def test_heap_size_is_the_largest_of_several() -> None:
     assert detect_heap(["java", "-Xmx1g"], {"JAVA_OPTS": "-Xmx2g"}, memory_limit=None) == Heap(
         2 * GIB, "-Xmx in JAVA_OPTS"
     )
@@ -143,7 +143,7 @@ def test_heap_in_a_template_without_flags_is_the_default_share_of_a_java_command
     args=st.lists(st.text(max_size=20), max_size=5),
     env=st.dictionaries(st.sampled_from(["GOMEMLIMIT", "JAVA_OPTS"]), st.text(max_size=20)),
 )
-def test_whatever_is_written_there_is_read_without_harm(args: list[str], env: dict[str, str]) -> None:
+def test_heap_flags_are_read_whatever_they_contain(args: list[str], env: dict[str, str]) -> None:
     found = detect_heap(args, env, memory_limit=GIB)
     assert found is None or found.max_bytes >= 0
 
@@ -159,5 +159,5 @@ def test_whatever_is_written_there_is_read_without_harm(args: list[str], env: di
         ([], {"DOTNET_GCHeapHardLimit": "f" * 5000}),
     ],
 )
-def test_a_number_that_no_memory_has_is_no_bound(args: list[str], env: dict[str, str]) -> None:
+def test_heap_size_beyond_any_memory_is_no_bound(args: list[str], env: dict[str, str]) -> None:
     assert detect_heap(args, env, memory_limit=GIB) is None

@@ -101,10 +101,10 @@ async def test_controller_does_nothing_on_unknown_objectives(env: IntentEnv, say
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"dryRun": True}, "dryRun"),
-        ({"intents": {"guardrails": [{"freeze": "peak season"}]}}, "peak season"),
-        ({"intents": {"guardrails": [{"forbidden": ["scaleOut"]}]}}, ""),
-        ({"intents": {"guardrails": [{"maxTotalPods": 1}]}}, ""),
+        ({"dryRun": True}, "frozen: the operator runs with dryRun"),
+        ({"intents": {"guardrails": [{"freeze": "peak season"}]}}, "frozen: peak season"),
+        ({"intents": {"guardrails": [{"forbidden": ["scaleOut"]}]}}, "no allowed action improves the objectives"),
+        ({"intents": {"guardrails": [{"maxTotalPods": 1}]}}, "the Intent waits for capacity"),
     ],
 )
 async def test_controller_respects_guardrails(env: IntentEnv, more: dict[str, Any], words: str) -> None:
