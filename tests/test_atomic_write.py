@@ -46,7 +46,9 @@ def test_atomic_write_replaces_the_file_only_when_it_is_complete(
     ("path", "says"),
     [("", "is a folder"), ("no/where/report", "there is no folder"), ("x" * 300, "File name too long")],
 )
-def test_atomic_write_reports_an_unwritable_file_before_the_work(tmp_path: Path, path: str, says: str) -> None:
+def test_atomic_write_reports_an_unwritable_file_before_the_work(
+    tmp_path: Path, path: str, says: str
+) -> None:
     with pytest.raises(TrimtabError, match=says):
         check_writable(tmp_path / path)
 

@@ -15,7 +15,9 @@ from trimtab.plural import format_time_span, pluralize
         (1.5, ("day",), "1.5 days"),
     ],
 )
-def test_pluralize_uses_the_singular_only_for_one(number: float, words: tuple[str, ...], expected: str) -> None:
+def test_pluralize_uses_the_singular_only_for_one(
+    number: float, words: tuple[str, ...], expected: str
+) -> None:
     assert pluralize(number, *words) == expected
 
 
@@ -30,7 +32,5 @@ def test_pluralize_uses_the_singular_only_for_one(number: float, words: tuple[st
         (30, "0.5 minutes"),
     ],
 )
-def test_format_period_uses_the_largest_whole_unit(
-    seconds: float, expected: str
-) -> None:
+def test_format_period_uses_the_largest_whole_unit(seconds: float, expected: str) -> None:
     assert format_time_span(seconds) == expected

@@ -82,39 +82,39 @@ def test_money_is_the_request_at_the_prices_of_opencost() -> None:
     assert scores["dollars_month"] == pytest.approx(730 * (2 * CPU_HOUR + 3 * GIB_HOUR))
 
 
-def test_who_sizes_nothing_does_not_pass_for_cheap() -> None:
+def test_backtest_does_not_score_a_strategy_without_answers_as_cheap() -> None:
     assert np.isnan(summary(trace([1.0] * 4), Says(np.nan, np.nan))["dollars_month"])
 
 
-def test_an_update_sees_only_what_was_before_it() -> None:
+def test_backtest_update_sees_only_earlier_samples() -> None:
     sizer = Says(1.0, np.nan)
     summary(trace([1.0] * 6), sizer)
     assert sizer.asked == [0.0, 120.0, 240.0]
     assert [t for t, _, _ in sizer.shown] == [0.0, 60.0, 120.0, 180.0, 240.0, 300.0]
 
 
-def test_nothing_is_counted_while_a_strategy_warms_up() -> None:
+def test_backtest_counts_nothing_during_warm_up() -> None:
     sizer = Says(1.0, np.nan)
     scores = backtest(trace([9.0] * 4 + [1.0] * 12), sizer, BacktestSchedule(update=120.0, warm_up=240.0))
     assert sizer.asked[0] == 240.0
     assert scores.summary()["cpu_under"] == 0.0
 
 
-def test_a_short_history_warms_up_for_a_quarter_of_it() -> None:
+def test_backtest_warms_up_for_a_quarter_of_a_short_history() -> None:
     sizer = Says(1.0, np.nan)
     backtest(trace([1.0] * 16), sizer, BacktestSchedule(update=120.0, warm_up=86400.0))
     assert sizer.asked[0] == 240.0
 
 
-def test_a_gap_is_neither_use_nor_time() -> None:
+def test_backtest_counts_a_gap_neither_as_use_nor_as_time() -> None:
     assert summary(trace([1.0, np.nan, 3.0, np.nan]), Says(2.0, np.nan))["cpu_under"] == 0.5
 
 
-def test_a_container_without_an_answer_is_not_scored() -> None:
+def test_backtest_does_not_score_a_container_without_an_answer() -> None:
     assert summary(trace([1.0] * 4), Says(np.nan, np.nan))["containers"] == 0
 
 
-def test_a_killed_container_shows_its_limit_and_is_back_with_what_the_strategy_then_says() -> None:
+def test_backtest_restarts_a_killed_container_with_the_next_recommendation() -> None:
     sizer = Says(1.0, 100.0)
     scores = summary(trace([1.0] * 6, [50.0, 150.0, 150.0, 50.0, 50.0, 50.0]), sizer)
     assert sizer.ooms == [(60.0, 0, 100.0)]
@@ -123,7 +123,7 @@ def test_a_killed_container_shows_its_limit_and_is_back_with_what_the_strategy_t
     assert scores["oom_share"] == 1.0
 
 
-def test_each_time_that_memory_does_not_suffice_is_an_oom() -> None:
+def test_backtest_counts_each_shortage_of_memory_as_an_oom() -> None:
     sizer = Says(1.0, 10.0)
     summary(trace([1.0] * 4, [75.0] * 4), sizer)
     assert [size for _, _, size in sizer.ooms] == [10.0, 20.0, 40.0]
@@ -139,7 +139,7 @@ def test_changes_over_five_percent_are_counted() -> None:
     assert scores["changes_day"] == pytest.approx(2 * 86400 / 480)
 
 
-def test_a_day_is_a_day_however_sparse_the_samples() -> None:
+def test_backtest_counts_days_with_sparse_samples() -> None:
     class Grows(Says):
         def recommend(self, t: float) -> Targets:
             self.cpu *= 1.10
@@ -149,7 +149,7 @@ def test_a_day_is_a_day_however_sparse_the_samples() -> None:
     assert scores["changes_day"] == pytest.approx(3 * 86400 / 480)
 
 
-def test_a_change_below_the_minimum_is_not_carried_out() -> None:
+def test_backtest_skips_changes_below_the_minimum() -> None:
     class Grows(Says):
         def recommend(self, t: float) -> Targets:
             self.cpu *= 1.06
@@ -161,7 +161,7 @@ def test_a_change_below_the_minimum_is_not_carried_out() -> None:
     assert still.summary()["changes_day"] == 0
 
 
-def test_a_size_is_made_smaller_only_to_the_highest_of_late() -> None:
+def test_backtest_decreases_to_the_highest_recent_proposal() -> None:
     class Follows(Says):
         def recommend(self, t: float) -> Targets:
             self.cpu[:] = {0.0: 1.0, 120.0: 3.0}.get(t, 2.0)
@@ -173,9 +173,7 @@ def test_a_size_is_made_smaller_only_to_the_highest_of_late() -> None:
     assert slack == pytest.approx(1 - 6 / (1 + 3 + 3 + 3 + 2 + 2))
 
 
-def test_without_stabilization_each_size_is_the_one_that_was_proposed_also_where_samples_do_not_fit_the_updates() -> (
-    None
-):
+def test_backtest_without_stabilization_applies_each_proposal() -> None:
     class Shrinks(Says):
         def recommend(self, t: float) -> Targets:
             self.cpu[:] = 8.0 - t / 120.0
@@ -185,7 +183,7 @@ def test_without_stabilization_each_size_is_the_one_that_was_proposed_also_where
     assert slack.summary()["cpu_slack"] == pytest.approx(1 - 6 / (8 + 7 + 6 + 5 + 4 + 3))
 
 
-def test_a_strategy_that_sizes_for_the_day_is_not_held_to_its_highest() -> None:
+def test_backtest_does_not_stabilize_a_strategy_that_covers_the_day() -> None:
     class Follows(Says):
         covers_stabilization = True
 
@@ -199,7 +197,7 @@ def test_a_strategy_that_sizes_for_the_day_is_not_held_to_its_highest() -> None:
 
 
 @pytest.mark.parametrize(("settings", "kept"), [({}, 7200.0), ({"stabilization": "0"}, 0.0)])
-def test_a_strategy_is_told_what_the_schedule_is_unless_its_settings_say_otherwise(
+def test_backtest_gives_a_strategy_its_schedule_unless_configured(
     settings: dict[str, str], kept: float
 ) -> None:
     fleet, schedule = generate_sample_trace(4), BacktestSchedule(update=1800.0, stabilization=7200.0)
@@ -209,7 +207,7 @@ def test_a_strategy_is_told_what_the_schedule_is_unless_its_settings_say_otherwi
     assert "update" not in select_schedule_settings("vpa", schedule)
 
 
-def test_the_oracle_has_no_harm_and_less_slack_than_anyone_without_harm() -> None:
+def test_backtest_oracle_has_no_harm_and_the_least_slack() -> None:
     fleet = generate_sample_trace(8)
     oracle = summary(fleet, Oracle(fleet, update=3600.0), BacktestSchedule())
     assert oracle["cpu_under"] == oracle["ooms_day"] == 0.0
@@ -219,7 +217,7 @@ def test_the_oracle_has_no_harm_and_less_slack_than_anyone_without_harm() -> Non
     assert oracle["cpu_slack"] < summary(fleet, sizer, BacktestSchedule())["cpu_slack"]
 
 
-def test_a_back_test_is_the_same_every_time() -> None:
+def test_backtest_is_deterministic() -> None:
     fleet = generate_sample_trace(12)
     one, two = (summary(fleet, strategy("trimtab", 12), BacktestSchedule()) for _ in range(2))
     assert one == two

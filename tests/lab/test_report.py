@@ -10,7 +10,7 @@ from trimtab.lab.sample_data import generate_sample_trace
 from trimtab.sizing import strategy
 
 
-def test_the_page_shows_each_strategy_and_the_worst_containers_and_fetches_nothing() -> None:
+def test_backtest_page_shows_strategies_and_worst_containers_without_requests() -> None:
     fleet = generate_sample_trace(8)
     outcomes = [
         BacktestOutcome("vpa", "", backtest(fleet, strategy("vpa", 8), BacktestSchedule())),
@@ -29,7 +29,7 @@ def test_the_page_shows_each_strategy_and_the_worst_containers_and_fetches_nothi
     assert "src=" not in text
 
 
-def test_who_sized_fewer_containers_than_others_is_told_of() -> None:
+def test_backtest_page_names_strategies_that_sized_fewer_containers() -> None:
     fleet = generate_sample_trace(4)
     all_of_them = backtest(fleet, strategy("vpa", 4), BacktestSchedule())
     young = replace(fleet, cpu=fleet.cpu[:100], memory=fleet.memory[:100])
@@ -44,7 +44,7 @@ def test_who_sized_fewer_containers_than_others_is_told_of() -> None:
     assert describe_partial_coverage(outcomes[:1]) == []
 
 
-def test_what_was_not_recorded_has_no_score_on_the_page() -> None:
+def test_backtest_page_has_no_score_for_what_was_not_recorded() -> None:
     fleet = generate_sample_trace(4)
     bare = replace(fleet, memory=np.full_like(fleet.memory, np.nan))
     outcomes = [BacktestOutcome("vpa", "", backtest(bare, strategy("vpa", 4), BacktestSchedule()))]

@@ -21,23 +21,23 @@ from trimtab.operator.config.model import OperatorConfig
 GONE = {"optimizationpolicies.trimtab.io": NOT_SERVED}
 
 
-def test_a_cluster_that_was_not_made_ready_is_told_of_with_the_fix() -> None:
+def test_app_reports_missing_prerequisites_with_the_fix() -> None:
     found = dict(find_missing_prerequisites(GONE, {"default"}, OperatorConfig()))
     assert found["optimizationpolicies.trimtab.io"].startswith("trimtab crds | kubectl apply")
     assert found["namespace trimtab-system"].startswith("kubectl create namespace trimtab-system")
 
 
 @pytest.mark.parametrize("troubles", [{}, dict.fromkeys(GONE, "503: storage is (re)initializing")])
-def test_one_that_was_is_not(troubles: dict[str, str]) -> None:
+def test_app_reports_nothing_if_prerequisites_are_met(troubles: dict[str, str]) -> None:
     assert not list(find_missing_prerequisites(troubles, {"default", "trimtab-system"}, OperatorConfig()))
 
 
-def test_without_an_election_no_namespace_is_needed() -> None:
+def test_app_needs_no_namespace_without_leader_election() -> None:
     alone = OperatorConfig.model_validate({"leaderElection": {"enabled": False}})
     assert not list(find_missing_prerequisites({}, {"default"}, alone))
 
 
-def test_a_probe_tells_what_the_picture_of_the_cluster_waits_for() -> None:
+def test_app_readiness_names_what_is_not_synced() -> None:
     troubles = {"limitranges": "limitranges is forbidden; grant list and watch on it"}
     waiting = SimpleNamespace(is_synced=False, errors_by_resource=lambda: GONE | troubles)
     told = "the informers are listing the cluster's objects; limitranges: limitranges is forbidden; grant list and watch on it"
@@ -45,7 +45,7 @@ def test_a_probe_tells_what_the_picture_of_the_cluster_waits_for() -> None:
     assert not sync_problem(cast("ClusterState", SimpleNamespace(is_synced=True)))
 
 
-async def test_what_goes_while_it_works_is_told_of_once_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_app_reports_a_lost_prerequisite_once_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "PREREQUISITE_CHECK_INTERVAL", 0.01)
     looks: list[int] = []
     troubles: dict[str, str] = {}

@@ -69,7 +69,7 @@ class Told:
         return sorted(await self.store.history.find(), key=lambda entry: (entry.timestamp, entry.what))
 
 
-async def test_a_change_is_told_when_it_begins_and_when_it_is_applied(store: Store) -> None:
+async def test_audit_records_the_start_and_the_end_of_a_change(store: Store) -> None:
     told = Told(World(template={"web": resources(100, 64)}, replicas=2), store)
     await told.drive(wish({"web": resources(200, 96)}, canary=QUICK))
     begun, done = await told.history()
@@ -85,7 +85,7 @@ async def test_a_change_is_told_when_it_begins_and_when_it_is_applied(store: Sto
     assert (begun.transition, done.transition) == ("Started", "Applied")
 
 
-async def test_a_change_that_is_taken_back_is_told_with_the_reason_and_counted(store: Store) -> None:
+async def test_audit_records_and_counts_a_revert_with_its_reason(store: Store) -> None:
     world = World(template={"web": resources(100, 64)}, replicas=2)
     world.needed_memory = 100 * MIB
     told = Told(world, store)
@@ -102,7 +102,7 @@ async def test_a_change_that_is_taken_back_is_told_with_the_reason_and_counted(s
 
 
 @pytest.mark.parametrize("loses", [1, 5], ids=["when it begins", "when it is done"])
-async def test_a_change_is_told_though_an_answer_is_lost(store: Store, loses: int) -> None:
+async def test_audit_records_a_change_although_a_response_is_lost(store: Store, loses: int) -> None:
     world = World(template={"web": resources(100, 64)}, replicas=2)
     answers = iter(range(1, 100))
 
@@ -116,7 +116,7 @@ async def test_a_change_is_told_though_an_answer_is_lost(store: Store, loses: in
     assert [entry.what for entry in await told.history()] == ["applying", "applied"]
 
 
-async def test_of_a_change_whose_marks_somebody_took_away_no_end_is_told(store: Store) -> None:
+async def test_audit_records_no_end_of_a_change_whose_annotations_are_gone(store: Store) -> None:
     world = World(template={"web": resources(100, 64)}, replicas=2)
     told = Told(world, store)
     actuator = ChangeExecutor(world, may_write=lambda: True)
@@ -130,7 +130,7 @@ async def test_of_a_change_whose_marks_somebody_took_away_no_end_is_told(store: 
     assert "reverted" not in [entry.what for entry in await told.history()]
 
 
-async def test_what_was_done_while_the_store_was_away_is_in_its_history_when_it_is_back(
+async def test_audit_writes_what_happened_without_the_store_when_it_is_back(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append = store.history.append
@@ -146,7 +146,7 @@ async def test_what_was_done_while_the_store_was_away_is_in_its_history_when_it_
     assert [entry.what for entry in await told.history()] == ["applying", "applied"]
 
 
-async def test_what_was_done_last_before_a_store_went_away_does_not_wait_for_more_to_be_done(
+async def test_audit_writes_the_last_entry_without_waiting_for_another(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def away(_: Sequence[HistoryRecord]) -> None:
@@ -207,7 +207,7 @@ async def test_journal_keeps_the_newest_entries_while_a_store_is_away(
     assert [entry.timestamp for entry in await told.history()] == [3.0, 4.0, 5.0]
 
 
-async def test_a_recommendation_that_did_not_change_is_no_news(store: Store) -> None:
+async def test_audit_ignores_an_unchanged_recommendation(store: Store) -> None:
     told = Told(World(template={"web": resources(100, 64)}, replicas=1), store)
     why = (Factor("usage", "90 samples", "scripted"),)
     recommended = (Recommendation("web", resources(50, 40), why),)

@@ -37,7 +37,7 @@ def asked(*, home: bool) -> Granted:
     }
 
 
-def test_the_roles_grant_exactly_what_the_code_asks_for() -> None:
+def test_deploy_roles_grant_exactly_what_the_code_uses() -> None:
     assert granted(find_document("account.yaml", "ClusterRole")) == asked(home=False)
     assert granted(find_document("account.yaml", "Role")) == asked(home=True)
     dashboard = {
@@ -49,7 +49,7 @@ def test_the_roles_grant_exactly_what_the_code_asks_for() -> None:
     }
 
 
-def test_everything_is_in_the_namespace_that_the_code_takes_for_home() -> None:
+def test_deploy_manifests_are_in_the_home_namespace() -> None:
     assert (
         find_document("namespace.yaml", "Namespace")["metadata"]["name"]
         == SYSTEM_NAMESPACE
@@ -60,7 +60,7 @@ def test_everything_is_in_the_namespace_that_the_code_takes_for_home() -> None:
             assert document["metadata"].get("namespace", SYSTEM_NAMESPACE) == SYSTEM_NAMESPACE
 
 
-def test_the_kustomization_names_every_file_but_what_is_off_by_default() -> None:
+def test_deploy_kustomization_names_each_file_that_is_on_by_default() -> None:
     named = set(yaml.safe_load((DEPLOY / "kustomization.yaml").read_text())["resources"])
     there = {
         str(path.relative_to(DEPLOY))
@@ -70,12 +70,12 @@ def test_the_kustomization_names_every_file_but_what_is_off_by_default() -> None
     assert named == there - {"operator/dashboard.yaml"}
 
 
-def test_the_image_is_of_this_version() -> None:
+def test_deploy_image_has_the_version_of_the_package() -> None:
     (image,) = yaml.safe_load((DEPLOY / "kustomization.yaml").read_text())["images"]
     assert image["newTag"] == __version__
 
 
-def test_the_webhooks_are_what_the_operator_applies() -> None:
+def test_deploy_webhooks_match_those_of_the_operator() -> None:
     service = OperatorConfig().webhook.service
     for resource, path in registration.PATHS.items():
         reached = registration.build_service_reference(path, service=service, namespace=SYSTEM_NAMESPACE)

@@ -47,12 +47,12 @@ async def get(health: HealthChecks, metrics: Metrics) -> AsyncIterator[Get]:
         yield get
 
 
-async def test_what_has_nothing_to_complain_of_is_well(get: Get) -> None:
+async def test_health_is_good_without_problems(get: Get) -> None:
     assert await get("/healthz") == (200, "ok\n")
     assert await get("/readyz") == (200, "ok\n")
 
 
-async def test_what_is_not_ready_says_why_and_lives(get: Get, health: HealthChecks) -> None:
+async def test_health_names_why_it_is_not_ready(get: Get, health: HealthChecks) -> None:
     health.liveness["loop"] = lambda: ""
     health.readiness |= {"webhook": lambda: "", "informer pods": lambda: "has not listed yet"}
     assert await get("/healthz") == (200, "[+] loop\nok\n")
@@ -61,7 +61,7 @@ async def test_what_is_not_ready_says_why_and_lives(get: Get, health: HealthChec
     assert text.splitlines() == ["[+] loop", "[+] webhook", "[-] informer pods: has not listed yet", "not ok"]
 
 
-async def test_what_is_not_alive_is_not_ready_either(get: Get, health: HealthChecks) -> None:
+async def test_health_is_not_ready_when_not_alive(get: Get, health: HealthChecks) -> None:
     health.liveness["reconcile"] = lambda: "stuck for 600 s"
     assert (await get("/healthz"))[0] == 503
     assert (await get("/readyz"))[0] == 503
@@ -78,7 +78,7 @@ async def test_prometheus_reads_our_metrics_and_those_of_the_room_below(get: Get
     assert {"queue": queue.name} in [sample.labels for sample in families["trimtab_queue_depth"].samples]
 
 
-async def test_an_address_that_is_taken_is_one_clear_line(health: HealthChecks, metrics: Metrics) -> None:
+async def test_health_reports_a_used_address_in_one_line(health: HealthChecks, metrics: Metrics) -> None:
     async with serve_application(health.build_application(metrics), "127.0.0.1:0") as port:
         with pytest.raises(
             TrimtabError, match=f"address 127.0.0.1:{port}: the operator cannot listen here"
@@ -89,7 +89,7 @@ async def test_an_address_that_is_taken_is_one_clear_line(health: HealthChecks, 
 
 
 @AT_EITHER_HOST
-async def test_by_default_it_is_at_every_address_of_either_kind(
+async def test_health_listens_on_ipv4_and_ipv6_by_default(
     host: str, health: HealthChecks, metrics: Metrics
 ) -> None:
     """A cluster of IPv6 alone probes its pods, and calls their webhooks, by that."""

@@ -14,7 +14,7 @@ amounts = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from((*BOUNDS, 0.
 
 
 @given(amounts)
-def test_a_scrape_finds_what_it_would_of_the_client_s_own(observed: list[tuple[str, float]]) -> None:
+def test_label_histogram_renders_like_the_prometheus_client(observed: list[tuple[str, float]]) -> None:
     own, theirs = CollectorRegistry(), CollectorRegistry()
     ours = LabelHistogram("trimtab_share", "A share", ("policy",), bounds=BOUNDS)
     own.register(ours)
@@ -26,7 +26,7 @@ def test_a_scrape_finds_what_it_would_of_the_client_s_own(observed: list[tuple[s
     assert generate_latest(own).decode().splitlines() == told
 
 
-def test_a_block_is_timed() -> None:
+def test_label_histogram_times_a_block() -> None:
     ours = LabelHistogram("trimtab_seconds", "Seconds", ("policy",), bounds=BOUNDS)
     with ours.labels("p").time():
         pass

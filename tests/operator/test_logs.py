@@ -27,7 +27,7 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def test_every_line_written_about_a_workload_names_it() -> None:
+def test_logs_name_the_workload_in_each_line() -> None:
     stream = io.StringIO()
     configure_logging(LogSettings(), stream=stream)
     log = structlog.get_logger("any.room")
@@ -46,7 +46,7 @@ def test_every_line_written_about_a_workload_names_it() -> None:
 
 
 @pytest.mark.parametrize("form", LogFormat)
-def test_no_line_shows_what_variables_held_when_something_failed(form: LogFormat) -> None:
+def test_logs_hide_local_variables_of_failures(form: LogFormat) -> None:
     def ask(token: str) -> None:
         raise ValueError(f"a token of {len(token)} letters is refused")
 
@@ -60,7 +60,7 @@ def test_no_line_shows_what_variables_held_when_something_failed(form: LogFormat
     assert "xyzxyz" not in stream.getvalue()
 
 
-def test_what_libraries_say_comes_out_in_the_same_form() -> None:
+def test_logs_format_lines_of_libraries_alike() -> None:
     stream = io.StringIO()
     configure_logging(LogSettings(), stream=stream)
     with bind_workload(kind="Deployment", namespace="shop", name="web"):
@@ -74,7 +74,7 @@ def test_what_libraries_say_comes_out_in_the_same_form() -> None:
     assert line["workload"] == "Deployment shop/web"
 
 
-def test_an_exception_is_one_line_of_json_with_its_traceback() -> None:
+def test_logs_write_an_exception_as_one_json_line() -> None:
     stream = io.StringIO()
     configure_logging(LogSettings(), stream=stream)
     try:
@@ -85,7 +85,7 @@ def test_an_exception_is_one_line_of_json_with_its_traceback() -> None:
     assert "ValueError: invalid literal for int() with base 10: 'no such size'" in line["exception"]
 
 
-def test_the_level_can_be_changed_under_way() -> None:
+def test_logs_change_their_level_at_run_time() -> None:
     stream = io.StringIO()
     configure_logging(LogSettings(level="error"), stream=stream)
     log = structlog.get_logger()
@@ -95,7 +95,7 @@ def test_the_level_can_be_changed_under_way() -> None:
     assert [line["event"] for line in lines(stream)] == ["loud"]
 
 
-def test_for_people_it_is_a_line_of_text() -> None:
+def test_logs_are_text_on_a_terminal() -> None:
     stream = io.StringIO()
     configure_logging(LogSettings(format=LogFormat.CONSOLE), stream=stream)
     with bind_workload(kind="Deployment", namespace="shop", name="web"):

@@ -51,13 +51,13 @@ def queries() -> list[str]:
     return [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
 
 
-def test_the_list_of_the_seed_is_there_with_its_labels() -> None:
+def test_metrics_include_the_list_of_the_seed_with_labels() -> None:
     found = dict(re.findall(r"\| `(trimtab_\w+)` \| \w+ \| ([^|]*) \|", render_operator()))
     labels = {name: tuple(re.findall(r"`(\w+)`", told)) for name, told in found.items()}
     assert SEED.items() <= labels.items()
 
 
-def test_a_policy_or_a_namespace_that_is_gone_stands_in_no_scrape_for_ever() -> None:
+def test_metrics_of_a_deleted_policy_or_namespace_disappear() -> None:
     metrics = Metrics()
     metrics.remove_stale_labels("policy", {"shop/web", "review-7/web"})
     metrics.remove_stale_labels("namespace", {"shop", "review-7"})
@@ -74,21 +74,21 @@ def test_a_policy_or_a_namespace_that_is_gone_stands_in_no_scrape_for_ever() -> 
         assert kept in told
 
 
-def test_two_operators_in_one_process_do_not_meet() -> None:
+def test_metrics_of_two_operators_in_a_process_are_separate() -> None:
     one, other = Metrics(), Metrics()
     one.oom_kills.labels("a").inc()
     assert other.registry.get_sample_value("trimtab_oom_kills_total", {"policy": "a"}) is None
 
 
 @pytest.mark.parametrize("query", queries())
-def test_every_query_of_the_dashboard_is_promql_on_metrics_that_exist(query: str) -> None:
+def test_metrics_in_dashboard_queries_exist(query: str) -> None:
     promql_parser.parse(query)
     names = set(re.findall(r"trimtab_\w+", query))
     assert names
     assert names <= exposed()
 
 
-def test_every_alert_is_about_metrics_that_exist() -> None:
+def test_metrics_in_alerts_exist() -> None:
     registry = CollectorRegistry()
     QosMetrics(registry)
     known = exposed() | {f"{family.name}_total" for family in registry.collect()}
@@ -101,7 +101,7 @@ def test_every_alert_is_about_metrics_that_exist() -> None:
         assert named <= known
 
 
-def test_every_metric_of_the_operator_is_on_the_dashboard() -> None:
+def test_metrics_of_the_operator_are_all_on_the_dashboard() -> None:
     shown = {
         re.sub(r"_bucket$", "", name) for query in queries() for name in re.findall(r"trimtab_\w+", query)
     }

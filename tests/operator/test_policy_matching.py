@@ -116,7 +116,7 @@ def test_property_16_workload_discovery(
 
 @settings(max_examples=100)
 @given(policies=policy_lists, found=some_workloads, labels=namespace_labels, order=st.randoms())
-def test_the_heaviest_wins_and_of_equals_the_first_by_name_in_whatever_order_they_came(
+def test_policy_matching_prefers_weight_then_name_in_any_order(
     policies: list[Policy], found: Workload, labels: dict[str, Labels], order: Any
 ) -> None:
     verdict = choose(*policies, of=found, namespaces=labels)
@@ -141,30 +141,30 @@ def test_winner_and_loser_both_know_of_their_overlap(
         assert found[winner].won_against[loser] == found[loser].lost_to[winner]
 
 
-def test_a_policy_at_home_covers_the_cluster_and_any_other_its_own_namespace() -> None:
+def test_policy_matching_limits_a_policy_to_its_namespace_unless_at_home() -> None:
     cluster, shop = policy("all", weight=1), policy("all", namespace="shop")
     assert choose(cluster, shop, of=workload(namespace="shop")) == (shop, cluster)
     assert choose(cluster, shop, of=workload(namespace="bank")) == (cluster,)
 
 
-def test_a_policy_away_from_home_cannot_reach_out_by_naming_others() -> None:
+def test_policy_matching_keeps_a_policy_within_its_namespace_whatever_it_names() -> None:
     greedy = policy("greedy", namespace="shop", selector={"namespaces": {"allow": ["bank"]}})
     assert choose(greedy, of=workload(namespace="bank")) == ()
     assert choose(greedy, of=workload(namespace="shop")) == ()
 
 
-def test_a_heavy_disabled_policy_keeps_its_workloads_from_the_others() -> None:
+def test_policy_matching_lets_a_heavy_disabled_policy_exclude_workloads() -> None:
     off, on = policy("off", weight=1000, mode="Disabled"), policy("on", mode="Auto")
     assert choose(on, off, of=workload())[0] is off
 
 
-def test_a_kind_that_is_not_built_in_is_named_with_its_group() -> None:
+def test_policy_matching_names_custom_kinds_with_their_group() -> None:
     rollouts = policy(selector={"workloadTypes": {"include": ["Rollout.argoproj.io"]}})
     assert choose(rollouts, of=workload(resource=ROLLOUTS)) == (rollouts,)
     assert choose(rollouts, of=workload()) == ()
 
 
-def test_a_policy_that_cannot_be_read_selects_nothing_and_says_why() -> None:
+def test_policy_matching_selects_nothing_by_an_unreadable_policy() -> None:
     broken = policy(weight=-1)
     assert "weight" in broken.problem
     assert choose(broken, of=workload()) == ()

@@ -16,7 +16,7 @@ def told(day: int) -> HistoryRecord:
     return HistoryRecord(timestamp=day * DAY, what="applied", who="policy shop/web", why="", **where)
 
 
-async def test_what_is_too_old_is_forgotten_and_a_store_that_is_away_is_waited_for(tmp_path: Path) -> None:
+async def test_store_retention_prunes_and_retries_an_unavailable_store(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
         tidying = RetentionTask(store, now=lambda: 365 * DAY)
         await store.history.append([told(1), told(364)])

@@ -134,7 +134,9 @@ async def test_archive_import_keeps_the_later_of_two_states(store: Store) -> Non
     assert await exported(store) == newer
 
 
-async def test_archive_exports_and_imports_more_than_a_page(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_archive_exports_and_imports_more_than_a_page(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(archive, "BATCH_SIZE", 20)
     await store.history.append([entry(t) for t in range(45)])
     await store.events.append([event(t) for t in range(21)])

@@ -156,9 +156,7 @@ async def test_damage_in_use_is_said_and_the_next_use_heals_it(file: Path) -> No
 
 
 @pytest.mark.parametrize("another", [True, False])
-async def test_store_writes_to_its_path_after_the_file_was_moved(
-    file: Path, *, another: bool
-) -> None:
+async def test_store_writes_to_its_path_after_the_file_was_moved(file: Path, *, another: bool) -> None:
     """As by a replica that sets it aside, by a restored backup, or by hand."""
     async with Store.open(file) as store:
         await store.history.append([entry(1)])

@@ -137,7 +137,9 @@ async def test_effects_and_events_of_the_first_schema_are_of_the_only_cluster_th
         "INDEX trimtab_events_by_name",
     ],
 )
-async def test_schema_of_the_first_version_with_a_dropped_part_is_migrated(address: str, dropped: str) -> None:
+async def test_schema_of_the_first_version_with_a_dropped_part_is_migrated(
+    address: str, dropped: str
+) -> None:
     async with Store.open(address) as store, store._database.begin_write() as connection:
         await connection.run_sync(create_first_schema)
         await connection.execute(text(f"DROP {dropped}"))

@@ -79,11 +79,15 @@ def test_credentials_reject_and_hide_a_token_that_is_no_header(token: str) -> No
 # Rotation
 
 
-async def test_credentials_return_the_same_object_until_they_change(from_file: LocalCredentialProvider) -> None:
+async def test_credentials_return_the_same_object_until_they_change(
+    from_file: LocalCredentialProvider,
+) -> None:
     assert await from_file.get_credential() is await from_file.get_credential()
 
 
-async def test_credentials_use_a_rotated_token_at_once(from_file: LocalCredentialProvider, token_file: Path) -> None:
+async def test_credentials_use_a_rotated_token_at_once(
+    from_file: LocalCredentialProvider, token_file: Path
+) -> None:
     before = await from_file.get_credential()
     replace(token_file, "second")
     assert await authorization(from_file) == "Bearer second"

@@ -234,9 +234,7 @@ def test_kubeconfig_keeps_names_that_look_like_dates_as_text(tmp_path: Path) -> 
         ("\x00", r"config: not valid YAML"),
     ],
 )
-def test_kubeconfig_error_names_file_and_field_in_one_line(
-    text: str, message: str, tmp_path: Path
-) -> None:
+def test_kubeconfig_error_names_file_and_field_in_one_line(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message):
         read(text, tmp_path)
 

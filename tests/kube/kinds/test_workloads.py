@@ -97,9 +97,7 @@ def test_workload_ignores_heap_flags_in_malformed_templates() -> None:
         ("small", False),
     ],
 )
-def test_workload_template_may_have_pod_level_resources(
-    resources: object, *, expected: bool
-) -> None:
+def test_workload_template_may_have_pod_level_resources(resources: object, *, expected: bool) -> None:
     spec = {"template": {"spec": {"resources": resources, "containers": [{"name": "web"}]}}}
     found = folded(workload_projection(DEPLOYMENTS), {"metadata": {"name": "web"}, "spec": spec})
     assert found.has_pod_level_resources is expected

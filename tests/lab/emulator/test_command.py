@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
         (["steps", "--kubeconfig", "/nowhere"], "/nowhere"),
     ],
 )
-def test_what_cannot_be_run_is_refused_before_any_pod_is_made(
+def test_emulate_command_rejects_what_cannot_run_before_making_pods(
     folder: Path, arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["stress", *arguments, "--namespace", "lab", "--folder", str(folder)]) == 2

@@ -8,7 +8,7 @@ from trimtab.lab.environments.sizing import apply_updater_rule
 MIB = 2.0**20
 
 
-def test_what_a_recommender_cannot_tell_or_hardly_changes_is_left_as_it_is() -> None:
+def test_emulated_environment_keeps_sizes_without_a_recommendation_or_with_a_small_change() -> None:
     """As in the simulated one: a strategy that has not seen enough says NaN, and a tenth is the least change."""
     had = (1.0, 100 * MIB)
     unknown, near = np.full(4, np.nan), np.array([90, 95, 99, 95]) * MIB

@@ -20,25 +20,25 @@ container_cpu_usage_seconds_total{{cpu="total",{LABELS.replace("lab", "other")}}
 """
 
 
-def test_the_counters_of_our_pods_are_found_among_all_others_and_the_latest_counts() -> None:
+def test_meter_finds_the_latest_counters_of_its_pods() -> None:
     assert parse_counters(TEXT, "lab") == {"a-1": Counters(1700000000.5, 12.5, 32 * MIB, 200.0, 50.0)}
     assert parse_counters(TEXT, "nobody") == {}
 
 
-def test_two_looks_tell_of_the_time_between() -> None:
+def test_meter_reports_the_time_between_two_readings() -> None:
     before = Counters(at=100.0, cpu=10.0, memory=1.0, periods=100.0, throttled=10.0)
     used = diff_counters(before, Counters(at=110.0, cpu=15.0, memory=2.0, periods=200.0, throttled=60.0))
     assert used == (0.5, 2.0, 0.5)
 
 
-def test_after_a_restart_counters_begin_anew_and_tell_nothing_of_cpu_yet() -> None:
+def test_meter_reports_no_cpu_right_after_a_restart() -> None:
     used = diff_counters(Counters(at=100.0, cpu=10.0), Counters(at=110.0, cpu=1.0, memory=3.0))
     assert math.isnan(used.cpu)
     assert used.memory == 3.0
     assert math.isnan(diff_counters(None, None).memory)
 
 
-def test_a_journal_sums_up_what_was_wanted_used_asked_for_and_suffered() -> None:
+def test_meter_journal_sums_demand_usage_requests_and_harm() -> None:
     def entry(period: int, *, wanted: float, used: float, killed: bool = False) -> PeriodRecord:
         return PeriodRecord(period, "a", wanted, 10 * MIB, used, 5 * MIB, 0.5, 20 * MIB, 0.25, killed)
 

@@ -60,7 +60,9 @@ async def _follow(session: aiohttp.ClientSession, pod: Pod) -> None:
         assert await answer.json() == {"milli": 100, "mib": 16}
 
 
-async def test_a_pod_is_led_through_its_workload_period_by_period(state: UtilizationState, pod: Pod) -> None:
+async def test_emulator_server_leads_a_pod_through_its_workload_by_period(
+    state: UtilizationState, pod: Pod
+) -> None:
     async with serve(state) as address, aiohttp.ClientSession(address) as session:
         await _follow(session, pod)
         assert pod.told == [(100, 16)]
@@ -75,14 +77,16 @@ async def test_a_pod_is_led_through_its_workload_period_by_period(state: Utiliza
         assert len(pod.told) == 4
 
 
-async def test_with_a_period_the_server_goes_on_by_itself(state: UtilizationState, pod: Pod) -> None:
+async def test_emulator_server_advances_by_itself_with_a_period(state: UtilizationState, pod: Pod) -> None:
     async with serve(state, period=0.01) as address, aiohttp.ClientSession(address) as session:
         await _follow(session, pod)
         async with pod.changed, asyncio.timeout(60):
             await pod.changed.wait_for(lambda: (500, 8) in pod.told)
 
 
-async def test_a_pod_that_does_not_hear_is_counted_and_told_again(state: UtilizationState, pod: Pod) -> None:
+async def test_emulator_server_counts_and_retries_a_pod_that_does_not_answer(
+    state: UtilizationState, pod: Pod
+) -> None:
     state.upload("shop", {"web": COURSE})
     state.register("a", service=pod.address, workload="shop", series="web")
     await state.connect("a")
@@ -121,7 +125,7 @@ async def test_a_pod_that_does_not_hear_is_counted_and_told_again(state: Utiliza
         ("PUT", "/workloads/w", {"step": 1}, "KeyError('series')"),
     ],
 )
-async def test_what_the_server_cannot_do_is_told_in_a_line(
+async def test_emulator_server_reports_what_it_cannot_do_in_one_line(
     state: UtilizationState, method: str, path: str, body: dict[str, object], told: str
 ) -> None:
     state.upload("shop", {"web": COURSE})
@@ -134,7 +138,7 @@ async def test_what_the_server_cannot_do_is_told_in_a_line(
         assert told in (await answer.json())["error"]
 
 
-async def test_a_pod_that_does_not_answer_cannot_be_connected(state: UtilizationState) -> None:
+async def test_emulator_server_cannot_connect_a_pod_that_does_not_answer(state: UtilizationState) -> None:
     state.upload("shop", {"web": COURSE})
     state.register("a", service="127.0.0.1:1", workload="shop", series="web")
     async with (

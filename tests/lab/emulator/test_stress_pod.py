@@ -6,7 +6,7 @@ from trimtab.kube.kinds.pods import Resources
 from trimtab.lab.emulator.stress_pod import SCRIPT, build_deployment
 
 
-def test_the_script_reaches_the_shell_as_it_is_written() -> None:
+def test_stress_pod_passes_the_script_to_the_shell_unchanged() -> None:
     """Kubernetes takes `$$` in a command for `$`: unescaped, the shell counted the wrong process's CPU time."""
     made = build_deployment("web", size=Resources(100, 100, 2**26, 2**26))
     (container,) = made["spec"]["template"]["spec"]["containers"]

@@ -43,7 +43,7 @@ def test_gymnasium_finds_nothing_wrong(name: str) -> None:
     check_env(gymnasium.make(name, hours=6, warm_up=3).unwrapped, skip_render_check=True)
 
 
-def test_many_containers_are_a_vector_environment() -> None:
+def test_environment_of_many_containers_is_a_vector_environment() -> None:
     env: Any = gymnasium.make_vec(VECTOR, num_envs=5, hours=3, warm_up=2)
     seen, info = env.reset(seed=3)
     assert seen in env.observation_space
@@ -72,7 +72,7 @@ def lived(make: Callable[[], Any], seed: int) -> tuple[Any, list[float]]:
 
 
 @pytest.mark.parametrize("name", [*SINGLE, VECTOR])
-def test_the_same_seed_gives_the_same_life(name: str) -> None:
+def test_environment_repeats_with_the_same_seed(name: str) -> None:
     def make() -> Any:
         if name == VECTOR:
             return gymnasium.make_vec(name, num_envs=3, hours=6, warm_up=2)
@@ -94,7 +94,7 @@ def recommendation(cpu: tuple[float, float, float], memory: tuple[float, float, 
     return np.array([*cpu, cpu[1], *memory, memory[1]])
 
 
-def test_a_request_within_its_bounds_is_left_alone_and_one_outside_becomes_the_target() -> None:
+def test_environment_replaces_a_request_only_outside_its_bounds() -> None:
     env = seed_environment()
     seen, *_, told = env.step(recommendation((0.5, 3.0, 2.0), (2 * GIB, 3 * GIB, 4 * GIB)))
     assert seen[2] == 1.0
@@ -103,14 +103,14 @@ def test_a_request_within_its_bounds_is_left_alone_and_one_outside_becomes_the_t
     assert told["memory_slack"] == pytest.approx(2 / 3)
 
 
-def test_the_seed_compared_usage_with_the_bounds() -> None:
+def test_environment_of_the_seed_compares_usage_with_bounds() -> None:
     env = seed_environment(compare="usage")
     seen, *_ = env.step(recommendation((1.5, 2.0, 3.0), (0.0, GIB, 4 * GIB)))
     assert seen[2] == 2.0
     assert seen[3] == pytest.approx(1.1 * GIB)
 
 
-def test_each_cost_is_what_it_says() -> None:
+def test_environment_costs_match_their_definitions() -> None:
     env = seed_environment(
         weights=Weights(1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0), rules=RequestRules(cpu_limit=1.0)
     )
@@ -129,7 +129,7 @@ def test_too_little_memory_kills_and_the_killed_one_comes_back_with_more() -> No
     assert seen[3] == pytest.approx(GIB * 4 / 3)
 
 
-def test_a_container_that_comes_after_the_warm_up_is_not_killed_for_what_nobody_could_know() -> None:
+def test_environment_kills_no_new_container_for_what_nobody_could_know() -> None:
     trace = steady(hours=12).trace
     trace.cpu[: 6 * 12] = trace.memory[: 6 * 12] = np.nan
     env = SizingVector(1, demand=RecordedDemand(trace), hours=8, warm_up=4)
@@ -172,7 +172,7 @@ def test_recorded_demand_is_drawn_only_where_there_are_samples(
     assert (seen.sum(axis=0) > 0).all()
 
 
-def test_an_hour_without_samples_has_neither_a_reward_nor_costs() -> None:
+def test_environment_gives_no_reward_or_costs_for_an_hour_without_samples() -> None:
     trace = steady(hours=12).trace
     trace.cpu[6 * 12 : 8 * 12] = trace.memory[6 * 12 : 8 * 12] = np.nan
     env = SizingVector(2, demand=RecordedDemand(trace), hours=8, warm_up=4)
@@ -185,7 +185,7 @@ def test_an_hour_without_samples_has_neither_a_reward_nor_costs() -> None:
         assert (rewards == 0.0).all() == is_empty
 
 
-def test_of_a_recording_without_memory_only_cpu_is_judged() -> None:
+def test_environment_judges_only_cpu_of_a_recording_without_memory() -> None:
     trace = steady(hours=12).trace
     trace.memory[:] = np.nan
     env = SizingVector(1, demand=RecordedDemand(trace), hours=4, warm_up=4)
@@ -213,7 +213,7 @@ def test_stepping_past_the_end_of_an_episode_or_before_one_is_refused(name: str)
                 env.step(env.action_space.sample())
 
 
-def test_a_recording_that_is_too_short_comes_again_from_its_start() -> None:
+def test_environment_repeats_a_recording_that_is_too_short() -> None:
     demand = RecordedDemand(steady(hours=2).trace).sample(np.random.default_rng(0), containers=3, hours=5)
     assert demand.cpu.shape == (60, 3)
 
@@ -226,7 +226,7 @@ def test_demand_is_of_all_the_families_asked_for() -> None:
     assert mixed.sample(chance, containers=1, hours=2).names == ("step",)
 
 
-def test_an_episode_has_at_least_an_hour() -> None:
+def test_environment_episode_has_at_least_an_hour() -> None:
     with pytest.raises(TrimtabError, match="at least 1"):
         EnvironmentConfig(hours=0)
 
@@ -237,7 +237,7 @@ def test_an_episode_has_at_least_an_hour() -> None:
     memory=st.floats(2e6, 8e9),
     places=st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=3, max_size=3),
 )
-def test_no_reward_is_above_nothing_and_requests_stay_sane(
+def test_environment_reward_is_never_positive_and_requests_stay_plausible(
     cpu: float, memory: float, places: list[tuple[float, float]]
 ) -> None:
     env = SizingVector(1, demand=steady(cpu, memory, hours=6), hours=3, warm_up=3)

@@ -23,7 +23,7 @@ from trimtab.usage.trace import Trace
 SHORT = ("--days", "0.25", "--warm-up", "0.1", "--workloads", "4", "--seed", "3")
 
 
-def test_a_town_is_the_same_for_the_same_seed_and_everyone_has_a_place() -> None:
+def test_generate_cluster_is_deterministic_and_places_each_pod() -> None:
     one, same, other = (generate_cluster(workloads=20, days=1, seed=seed) for seed in (3, 3, 4))
     assert one.workloads == same.workloads != other.workloads
     assert np.array_equal(one.demand.cpu, same.demand.cpu)
@@ -32,14 +32,14 @@ def test_a_town_is_the_same_for_the_same_seed_and_everyone_has_a_place() -> None
     assert not SimulatedWorld(one).pending
 
 
-def test_a_recording_becomes_a_cluster_with_a_workload_a_series() -> None:
+def test_generate_cluster_makes_a_workload_of_each_recorded_series() -> None:
     steps = np.linspace(0.1, 0.5, 24)[:, None]
     demand = Trace(("Web App/1", "db"), 0.0, STEP, np.hstack([steps, steps]), np.full((24, 2), 1e8))
     found = generate_cluster_from_trace(demand, replicas=2)
     assert {(spec.name, spec.replicas) for spec in found.workloads} == {("web-app-1", 2), ("db-1", 2)}
 
 
-def test_a_recording_without_memory_or_with_names_that_are_one_in_kubernetes_becomes_a_cluster_too() -> None:
+def test_generate_cluster_accepts_recordings_without_memory_or_with_colliding_names() -> None:
     cpu = np.tile(np.linspace(0.1, 0.5, 24)[:, None], 5)
     cpu[:, 3] = np.nan
     memory = np.full((24, 5), np.nan)
@@ -55,7 +55,7 @@ def test_a_recording_without_memory_or_with_names_that_are_one_in_kubernetes_bec
         generate_cluster_from_trace(Trace(("gone",), 0.0, STEP, cpu[:, 3:4], memory[:, 3:4]))
 
 
-def test_what_a_pod_had_before_its_node_went_is_not_starved_of_by_the_next() -> None:
+def test_comparison_does_not_starve_a_pod_of_what_it_had_before_its_node_went() -> None:
     world = SimulatedWorld(
         scene([workload("web", sized(200, GIB), replicas=4)], flat((0.1, GIB / 2)), nodes=4)
     )
@@ -103,7 +103,7 @@ def test_simulate_tells_of_each_policy_in_json(capsys: pytest.CaptureFixture[str
     assert 0 < none["cpu_slack"] < 1
 
 
-def test_a_terminal_of_eighty_columns_shows_every_name_and_number_whole(
+def test_comparison_table_shows_whole_names_and_numbers_in_80_columns(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
@@ -154,7 +154,7 @@ def test_simulate_refuses_in_one_line(
     assert refusal.count("\n") == 1
 
 
-def test_a_contender_is_nobody_a_strategy_or_a_file(tmp_path: Path) -> None:
+def test_comparison_contender_is_nothing_a_strategy_or_a_file(tmp_path: Path) -> None:
     assert load_policies("none") == {}
     (spec,) = load_policies("vpa").values()
     assert spec.strategy.name == "vpa"
@@ -181,14 +181,14 @@ def test_a_contender_is_nobody_a_strategy_or_a_file(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_file_that_would_do_nothing_is_refused(spec: bytes, told: str, tmp_path: Path) -> None:
+def test_comparison_rejects_a_file_without_effect(spec: bytes, told: str, tmp_path: Path) -> None:
     policy = tmp_path / "mine.yaml"
     policy.write_bytes(spec)
     with pytest.raises(TrimtabError, match=told):
         require_matching_workloads(str(policy), generate_cluster(workloads=20, days=0.1))
 
 
-def test_a_policy_that_names_a_source_of_usage_gets_the_simulators(tmp_path: Path) -> None:
+def test_comparison_replaces_the_usage_source_of_a_policy(tmp_path: Path) -> None:
     policy = tmp_path / "mine.yaml"
     policy.write_text("kind: OptimizationPolicy\nspec: {metricsConfig: {provider: metrics-server}}")
     (spec,) = load_policies(str(policy)).values()

@@ -45,7 +45,7 @@ def test_alone_on_a_node_everyone_gets_what_it_wants_up_to_its_limit() -> None:
     assert nodes.memory.tolist() == [6]
 
 
-def test_a_full_node_is_shared_by_requests_and_what_one_leaves_goes_to_the_others() -> None:
+def test_physics_shares_a_full_node_by_requests() -> None:
     containers, nodes = on_one_node(3, cpu=4)
     containers.cpu_request[:] = [1, 2, 1]
     step(containers, nodes, cpu=of(0.4, 9, 9), memory=of(0, 0, 0), now=0, seconds=60)
@@ -53,13 +53,13 @@ def test_a_full_node_is_shared_by_requests_and_what_one_leaves_goes_to_the_other
     assert containers.throttled.tolist() == [0, 0, 0]  # nobody's limit held it back
 
 
-def test_without_requests_all_share_alike() -> None:
+def test_physics_shares_equally_without_requests() -> None:
     containers, nodes = on_one_node(4, cpu=2)
     step(containers, nodes, cpu=of(9, 9, 9, 9), memory=of(0, 0, 0, 0), now=0, seconds=60)
     assert containers.cpu.tolist() == [0.5] * 4
 
 
-def test_more_memory_than_the_limit_is_a_kill_and_waits_grow_until_forgiven() -> None:
+def test_physics_kills_above_the_memory_limit_with_growing_backoff() -> None:
     containers, nodes = on_one_node(1)
     containers.memory_limit[:] = GIB
     now, waits = 0.0, []
@@ -75,7 +75,7 @@ def test_more_memory_than_the_limit_is_a_kill_and_waits_grow_until_forgiven() ->
     assert containers.runs_from[0] == now + 601
 
 
-def test_while_it_waits_it_uses_nothing_and_in_part_of_a_step_its_part() -> None:
+def test_physics_uses_nothing_while_waiting_and_a_part_in_part_of_a_step() -> None:
     containers, nodes = on_one_node(1)
     containers.runs_from[:] = 90
     step(containers, nodes, cpu=of(1), memory=of(GIB), now=0, seconds=60)
@@ -84,7 +84,7 @@ def test_while_it_waits_it_uses_nothing_and_in_part_of_a_step_its_part() -> None
     assert (containers.cpu[0], containers.memory[0]) == (0.5, GIB)
 
 
-def test_a_node_without_memory_kills_those_first_that_hold_most_beyond_what_they_asked_for() -> None:
+def test_physics_kills_on_a_full_node_by_excess_over_the_request() -> None:
     containers, nodes = on_one_node(4, memory=10 * GIB)
     containers.qos[:] = [GUARANTEED, BURSTABLE, BEST_EFFORT, BURSTABLE]
     containers.memory_request[:] = of(5, 1, 0, 3) * GIB
@@ -108,7 +108,7 @@ def test_rows_that_stand_nowhere_use_nothing() -> None:
     assert containers.memory.tolist() == [1, 0]
 
 
-def test_no_demand_is_nothing_used() -> None:
+def test_physics_uses_nothing_without_demand() -> None:
     containers, nodes = on_one_node(1)
     containers.cpu_limit[:] = 1.0
     step(containers, nodes, cpu=of(math.nan), memory=of(math.nan), now=0, seconds=60)
@@ -116,7 +116,7 @@ def test_no_demand_is_nothing_used() -> None:
 
 
 @pytest.mark.parametrize("used", [0.5, 0.8, 0.95])
-def test_the_throttled_share_is_that_of_demand_that_varies_and_is_done_later(used: float) -> None:
+def test_physics_throttles_varying_demand_and_serves_it_later(used: float) -> None:
     limit, burst, periods = 1.0, 0.3, 200_000
     demand = np.random.default_rng(7).normal(used, burst * used, periods)
     backlog, held_back = 0.0, 0
@@ -185,7 +185,7 @@ def test_capacity_and_usage_always_add_up(crowd: tuple[Containers, Nodes, Floats
 
 @given(crowds())
 @settings(max_examples=100)
-def test_who_gets_less_than_it_wants_gets_no_less_than_its_weight_in_the_node(
+def test_physics_gives_a_starved_container_at_least_its_weight(
     crowd: tuple[Containers, Nodes, Floats, Floats],
 ) -> None:
     containers, nodes, cpu, memory = crowd

@@ -21,7 +21,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
         ("stress", ["100%"]),
     ],
 )
-def test_an_example_tells_what_it_shows(
+def test_simulated_example_shows_what_it_promises(
     name: str, says: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     runpy.run_path(str(EXAMPLES / f"simulate_{name}.py"), run_name="__main__")

@@ -54,7 +54,7 @@ def office() -> Scenario:
     )
 
 
-async def test_the_operator_brings_workloads_to_what_they_use_while_they_run_on() -> None:
+async def test_simulation_brings_workloads_to_their_usage_while_they_run() -> None:
     moments: list[ClusterMetrics] = []
     async with Simulation(office(), policies={"all": auto()}) as stage:
         stage.subscribe(moments.append)
@@ -81,7 +81,7 @@ async def test_the_operator_brings_workloads_to_what_they_use_while_they_run_on(
     assert restarts == [0] * 8  # in place, every one
 
 
-async def test_without_a_policy_nothing_is_touched() -> None:
+async def test_simulation_without_a_policy_changes_nothing() -> None:
     moments: list[ClusterMetrics] = []
     async with Simulation(office()) as stage:
         stage.subscribe(moments.append)
@@ -91,7 +91,7 @@ async def test_without_a_policy_nothing_is_touched() -> None:
     assert not [happening for moment in moments for happening in moment.events]
 
 
-async def test_a_change_that_hurts_is_taken_back() -> None:
+async def test_simulation_reverts_a_harmful_change() -> None:
     # For six hours little memory is held, then as much as was asked for: while the new size is being watched.
     quiet = flat((0.3, 300.0 * MIB), steps=96)
     memory = quiet.memory.copy()
@@ -112,7 +112,7 @@ async def test_a_change_that_hurts_is_taken_back() -> None:
     assert {pod.containers[0].resources.memory_limit for pod in stage.world.pods.values()} == {GIB + MIB}
 
 
-async def test_what_was_before_the_operator_came_is_learned_from() -> None:
+async def test_simulation_learns_from_history_before_the_operator_started() -> None:
     moments: list[ClusterMetrics] = []
     async with Simulation(office(), policies={"all": auto()}, history_seconds=6 * HOUR) as stage:
         stage.subscribe(moments.append)
@@ -123,7 +123,7 @@ async def test_what_was_before_the_operator_came_is_learned_from() -> None:
 
 
 @pytest.mark.parametrize(("window", "shrinks"), [("24h", False), ("0s", True)])
-async def test_at_night_nothing_is_given_back_that_the_morning_needs_unless_the_policy_says_so(
+async def test_simulation_keeps_at_night_what_the_morning_needs_by_policy(
     window: str,
     shrinks: bool,  # noqa: FBT001 - a case of the table
 ) -> None:
@@ -213,7 +213,7 @@ async def changes_and_kills(on: Scenario, hours: float) -> tuple[list[str], int,
 
 
 @pytest.mark.parametrize("replicas", [1, 3])
-async def test_a_leak_is_held_after_three_raises_however_many_replicas_are_killed(replicas: int) -> None:
+async def test_simulation_stops_raising_a_leak_after_three_kills(replicas: int) -> None:
     """A container of 512Mi that takes whatever it gets was raised 23 times, up to a whole node of 64 GiB."""
     leak = scene(
         [workload("web", sized(100, 512 * MIB, None, 512 * MIB), replicas=replicas)],
@@ -225,7 +225,7 @@ async def test_a_leak_is_held_after_three_raises_however_many_replicas_are_kille
     assert "looks like a leak" in why
 
 
-async def test_a_killed_workload_gets_back_at_once_what_it_had_before_it_was_made_smaller() -> None:
+async def test_simulation_restores_the_size_of_a_killed_workload_at_once() -> None:
     """It climbed by a fifth at a time, with a kill of every pod for each; sometimes it was taken for a leak."""
     busy = scene(
         [workload("web", sized(100, GIB, None, GIB), replicas=2)],

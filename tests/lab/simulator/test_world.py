@@ -41,7 +41,7 @@ def test_pods_are_placed_by_their_requests_and_wait_when_nothing_is_left() -> No
     assert not world.pending
 
 
-def test_a_pod_that_waits_gets_the_first_place_that_is_free() -> None:
+def test_world_places_a_pending_pod_at_the_first_free_place() -> None:
     two = [workload("web", sized(3000, GIB), replicas=2), workload("late", sized(3000, GIB))]
     world = SimulatedWorld(scene(two, flat((0.1, GIB / 2))))
     assert [pod.workload.spec.name for pod in world.pending.values()] == ["late"]
@@ -61,7 +61,7 @@ def test_load_goes_to_the_pods_that_are_ready() -> None:
     assert world.container_arrays.containers.cpu.max() == pytest.approx(0.8)
 
 
-def test_a_container_that_is_killed_tells_so_as_a_real_one_does() -> None:
+def test_world_reports_a_killed_container_like_a_kubelet() -> None:
     world = SimulatedWorld(scene([workload("web", sized(100, GIB, None, GIB))], flat((0.1, 2.0 * GIB))))
     world.step(STEP)
     world.step(STEP)
@@ -75,7 +75,7 @@ def test_a_container_that_is_killed_tells_so_as_a_real_one_does() -> None:
     assert (state.restarts, state.waiting_reason, pod.ready) == (2, "CrashLoopBackOff", False)
 
 
-def test_a_node_short_of_memory_sends_away_who_holds_most_beyond_its_request() -> None:
+def test_world_evicts_by_excess_over_the_request_under_memory_pressure() -> None:
     two = [workload("web", sized(100, 8 * GIB)), workload("greedy", sized(100, GIB), series=1)]
     world = SimulatedWorld(scene(two, flat((0.1, 7.95 * GIB), (0.1, 8.0 * GIB)), nodes=1))
     world.step(STEP)
@@ -84,7 +84,7 @@ def test_a_node_short_of_memory_sends_away_who_holds_most_beyond_its_request() -
     assert {each.workload.name for each in evicted} == {"greedy"}
 
 
-async def test_a_new_template_rolls_a_quarter_at_a_time_and_service_goes_on() -> None:
+async def test_world_rolls_out_a_quarter_at_a_time_while_serving() -> None:
     world = SimulatedWorld(scene([workload("web", sized(200, GIB), replicas=8)], flat((0.1, GIB / 2))))
     cluster = SimulatedCluster(world)
     world.step(STEP)
@@ -103,7 +103,7 @@ async def test_a_new_template_rolls_a_quarter_at_a_time_and_service_goes_on() ->
     assert {pod.containers[0].resources.cpu_request for pod in world.pods.values()} == {100}
 
 
-async def test_a_resize_takes_effect_after_a_moment() -> None:
+async def test_world_applies_a_resize_after_a_delay() -> None:
     world = SimulatedWorld(scene([workload("web", sized(200, GIB))], flat((0.1, GIB / 2))))
     cluster = SimulatedCluster(world)
     (pod,) = await pods_of(cluster)
@@ -127,7 +127,7 @@ async def test_a_resize_takes_effect_after_a_moment() -> None:
         (sized(1000, MIB, None, MIB), ("PodResizeInProgress", "Error")),
     ],
 )
-async def test_a_kubelet_refuses_what_does_not_fit_and_memory_that_is_in_use(
+async def test_world_kubelet_rejects_resizes_that_do_not_fit(
     wanted: Resources, answer: tuple[str, str]
 ) -> None:
     two = [workload("web", sized(1000, GIB, None, 2 * GIB)), workload("other", sized(2000, GIB), series=1)]
@@ -143,7 +143,7 @@ async def test_a_kubelet_refuses_what_does_not_fit_and_memory_that_is_in_use(
     assert refused.container_statuses[0].actual_resources == sized(1000, GIB, None, 2 * GIB)
 
 
-async def test_a_deferred_resize_is_done_once_there_is_room() -> None:
+async def test_world_applies_a_deferred_resize_when_capacity_is_free() -> None:
     two = [workload("web", sized(1000, GIB)), workload("other", sized(2000, GIB), series=1)]
     world = SimulatedWorld(scene(two, flat((0.1, GIB / 2), (0.1, GIB / 2)), nodes=1))
     cluster = SimulatedCluster(world)
@@ -157,7 +157,7 @@ async def test_a_deferred_resize_is_done_once_there_is_room() -> None:
     assert done.container_statuses[0].actual_resources == sized(3000, GIB)
 
 
-async def test_the_server_refuses_what_kubernetes_refuses() -> None:
+async def test_world_rejects_what_the_api_server_rejects() -> None:
     spec = WorkloadSpec(
         name="web",
         replicas=2,
@@ -179,7 +179,7 @@ async def test_the_server_refuses_what_kubernetes_refuses() -> None:
         await cluster.evict(first)
 
 
-def test_who_gets_less_cpu_answers_later() -> None:
+def test_world_answers_slower_with_less_cpu() -> None:
     def slowest(limit: int | None) -> float:
         spec = workload(
             "web", sized(500, GIB, limit), service=ServiceSpec(cpu_seconds=0.02, latency_objective=0.2)
@@ -201,7 +201,7 @@ def test_pods_need_as_many_nodes_as_packing_them_takes() -> None:
     assert count_packed_nodes(cpu[:0], memory[:0], node_cpu=4.0, node_memory=16.0, node_pods=1) == 0
 
 
-def test_a_scene_that_makes_no_sense_is_refused() -> None:
+def test_scenario_that_makes_no_sense_is_rejected() -> None:
     web = workload("web", sized(100, GIB))
     with pytest.raises(TrimtabError, match="series 0 is none"):
         scene([web], flat())
@@ -244,7 +244,7 @@ DEEDS = st.lists(
 
 @given(worlds(), DEEDS)
 @settings(max_examples=120)
-def test_whatever_is_done_capacity_usage_and_time_add_up(
+def test_world_capacity_usage_and_time_always_add_up(
     world: SimulatedWorld, deeds: list[tuple[str, int, int, int]]
 ) -> None:
     import asyncio
@@ -301,7 +301,7 @@ def _adds_up(world: SimulatedWorld) -> None:
         assert settled or (rolling and len(sim.pods) <= math.ceil(sim.replicas * 1.25))
 
 
-async def test_a_pod_that_is_resized_while_it_starts_becomes_ready_all_the_same() -> None:
+async def test_world_pod_resized_while_starting_becomes_ready() -> None:
     world = SimulatedWorld(scene([workload("web", sized(200, GIB))], flat((0.1, GIB / 2))))
     cluster = SimulatedCluster(world)
     (pod,) = await pods_of(cluster)

@@ -20,7 +20,7 @@ def folder(tmp_path: Path) -> str:
     return f"--folder={tmp_path / 'workloads'}"
 
 
-def test_one_is_made_kept_and_listed(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_workload_command_makes_stores_and_lists(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["workload", "generate", *MAKE, "--id", "rush", folder]) == 0
     assert capsys.readouterr().out == "rush\n"
     assert run(["workload", "list", folder, "--output", "json"]) == 0
@@ -28,13 +28,13 @@ def test_one_is_made_kept_and_listed(folder: str, capsys: pytest.CaptureFixture[
     assert listed == {"id": "rush", "type": "flash_crowd", "series": 3, "steps": 120, "step": 60, "seed": 7}
 
 
-def test_the_command_makes_what_the_library_makes(folder: str, tmp_path: Path) -> None:
+def test_workload_command_makes_what_the_library_makes(folder: str, tmp_path: Path) -> None:
     assert run(["workload", "generate", *MAKE, "--id", "rush", folder]) == 0
     made = generate("flash_crowd", count=3, seed=7, duration=7200.0)
     assert np.array_equal(WorkloadLibrary(tmp_path / "workloads").load("rush").cpu, made.cpu)
 
 
-def test_one_is_drawn_in_80_columns_as_a_page_and_as_a_picture(
+def test_workload_command_draws_text_page_and_picture(
     folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(["workload", "generate", *MAKE, "--id", "rush", folder])
@@ -48,7 +48,7 @@ def test_one_is_drawn_in_80_columns_as_a_page_and_as_a_picture(
         assert (tmp_path / name).read_bytes().startswith(begin)
 
 
-def test_without_pyarrow_it_is_said_what_to_install(
+def test_workload_command_names_the_missing_extra(
     folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(["workload", "generate", *MAKE, "--id", "rush", folder])
@@ -60,7 +60,7 @@ def test_without_pyarrow_it_is_said_what_to_install(
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_one_is_handed_on_as_a_recording(folder: str, tmp_path: Path, ending: str) -> None:
+def test_workload_command_exports_a_recording(folder: str, tmp_path: Path, ending: str) -> None:
     run(["workload", "generate", *MAKE, "--id", "rush", folder])
     path = tmp_path / f"rush.{ending}"
     assert run(["workload", "export", "rush", folder, "--output-file", str(path)]) == 0
@@ -71,7 +71,7 @@ def test_one_is_handed_on_as_a_recording(folder: str, tmp_path: Path, ending: st
 
 
 @pytest.mark.parametrize("name", GENERATORS.names())
-def test_every_type_documents_every_setting(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_workload_command_documents_each_setting(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     kind = GENERATORS.load_type(name).settings_type
     assert read_field_descriptions(kind).keys() == kind.model_fields.keys()
     assert run(["workload", "types", "--workload-type", name]) == 0
@@ -79,7 +79,7 @@ def test_every_type_documents_every_setting(name: str, capsys: pytest.CaptureFix
     assert all(field[:20] in shown for field in kind.model_fields)
 
 
-def test_the_types_are_listed_with_what_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_workload_command_lists_types_with_descriptions(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["workload", "types"]) == 0
     shown = capsys.readouterr().out
     assert all(f"\n{name} " in shown for name in GENERATORS.names())
@@ -99,7 +99,7 @@ def test_the_types_are_listed_with_what_they_are(capsys: pytest.CaptureFixture[s
         (["export", "gone"], "workload gone: it does not exist"),
     ],
 )
-def test_what_is_wrong_is_told_in_a_line(
+def test_workload_command_reports_errors_in_one_line(
     folder: str, arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["workload", *arguments, folder]) == 2
@@ -108,7 +108,7 @@ def test_what_is_wrong_is_told_in_a_line(
     assert err.count("\n") == 1
 
 
-def test_an_ending_that_says_nothing_is_refused(
+def test_workload_command_rejects_an_unknown_file_suffix(
     folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(["workload", "generate", *MAKE, "--id", "rush", folder])

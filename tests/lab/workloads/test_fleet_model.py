@@ -10,7 +10,7 @@ FLEETS = ("alibaba", "azure", "borg")
 
 
 @pytest.mark.parametrize("name", FLEETS)
-def test_the_middle_of_a_fleet_is_where_its_numbers_say(name: str) -> None:
+def test_fleet_model_has_the_published_median(name: str) -> None:
     told = GENERATORS.parse_settings(name, {})
     made = generate(name, count=500, seed=11)
     found = Features.from_series(made.cpu, made.memory, step=made.step)
@@ -22,7 +22,7 @@ def test_the_middle_of_a_fleet_is_where_its_numbers_say(name: str) -> None:
     assert np.nanmedian(found.next_day) > 0.1
 
 
-def test_a_few_of_borgs_tasks_take_most_of_everything() -> None:
+def test_fleet_model_concentrates_usage_in_few_tasks() -> None:
     made = generate("borg", count=3000, seed=3, duration=86400.0)
     means = np.sort(made.cpu.mean(axis=1))[::-1]
     assert means[:30].sum() > 0.5 * means.sum()
@@ -39,7 +39,7 @@ def test_gaps_are_passed_over_when_a_fleet_is_measured() -> None:
     assert gapped.next_day == pytest.approx(whole.next_day, abs=0.1)
 
 
-def test_what_cannot_be_told_of_a_series_is_not_told() -> None:
+def test_fleet_model_leaves_out_unknown_statistics() -> None:
     flat = Features.from_series(np.ones((1, 100)), np.ones((1, 100)), step=300.0)
     assert np.isnan(flat.next_step).all()
     assert np.isnan(flat.next_day).all()

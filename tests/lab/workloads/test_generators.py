@@ -23,7 +23,7 @@ def _same(one: GeneratedWorkload, other: GeneratedWorkload) -> bool:
     )
 
 
-def test_all_types_of_the_issue_are_there() -> None:
+def test_generators_include_all_types() -> None:
     assert set(GENERATORS.names()) >= {
         *("step", "sinusoidal", "low_high", "arabesque", "azure", "alibaba", "borg", "diurnal_web"),
         *("batch", "memory_leak", "jvm", "flash_crowd", "imported"),
@@ -38,7 +38,7 @@ def test_all_types_of_the_issue_are_there() -> None:
     step=st.sampled_from([1.0, 15.0, 60.0, 300.0, 3600.0]),
 )
 @settings(max_examples=120)
-def test_every_type_gives_finite_demand_of_the_asked_shape_and_the_same_for_the_same_seed(
+def test_generators_return_finite_deterministic_demand(
     name: str, count: int, seed: int, steps: int, step: float
 ) -> None:
     made = generate(name, count=count, seed=seed, step=step, duration=steps * step)
@@ -52,11 +52,11 @@ def test_every_type_gives_finite_demand_of_the_asked_shape_and_the_same_for_the_
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_another_seed_gives_another_workload(name: str) -> None:
+def test_generators_differ_by_seed(name: str) -> None:
     assert not _same(generate(name, seed=1, **BRIEF), generate(name, seed=2, **BRIEF))
 
 
-def test_a_trace_of_it_has_a_row_a_step_and_begins_on_a_monday() -> None:
+def test_generator_trace_has_a_row_for_each_step_from_a_monday() -> None:
     made = generate("step", count=3, **BRIEF)
     trace = made.to_trace()
     assert trace.cpu.shape == (576, 3)
@@ -76,7 +76,7 @@ def test_low_high_has_two_values_and_is_high_for_its_share() -> None:
     assert (made.cpu == 1.0).mean() == pytest.approx(0.3, abs=0.03)
 
 
-def test_a_sine_swings_around_its_level_by_its_amplitude() -> None:
+def test_generator_sine_swings_around_its_level() -> None:
     made = generate(
         "sinusoidal", noise=0.0, spread=0.0, cores=2.0, amplitude=0.5, in_phase=True, duration=DAY
     )
@@ -84,7 +84,7 @@ def test_a_sine_swings_around_its_level_by_its_amplitude() -> None:
     assert (made.cpu.min(), made.cpu.max()) == (pytest.approx(1.0, abs=1e-3), pytest.approx(3.0, abs=1e-3))
 
 
-def test_the_web_rests_at_night_and_on_weekends() -> None:
+def test_generator_diurnal_web_rests_at_night_and_on_weekends() -> None:
     made = generate("diurnal_web", count=50, seed=2)
     assert made.requests is not None
     hours = made.requests.reshape(50, 7, 24, 12).mean(axis=(0, 3))
@@ -93,14 +93,14 @@ def test_the_web_rests_at_night_and_on_weekends() -> None:
     assert np.corrcoef(made.requests[0], made.cpu[0])[0, 1] > 0.99
 
 
-def test_a_batch_job_is_idle_but_for_its_runs() -> None:
+def test_generator_batch_is_idle_between_runs() -> None:
     made = generate("batch", count=50, seed=2)
     busy = made.cpu > 0.5 * made.cpu.max(axis=1, keepdims=True)
     assert 0.03 < busy.mean() < 0.12
     assert made.memory[busy].mean() > 5 * made.memory[~busy].mean()
 
 
-def test_a_leak_only_grows_until_it_is_started_anew() -> None:
+def test_generator_leak_grows_until_restarted() -> None:
     made = generate("memory_leak", spread=0.0, seed=2, mib=100.0, most_mib=500.0)
     falls = np.diff(made.memory[0])
     falls = falls[falls < 0]
@@ -108,7 +108,7 @@ def test_a_leak_only_grows_until_it_is_started_anew() -> None:
     assert (falls < -300 * 2**20).all()
 
 
-def test_a_heap_is_a_sawtooth_and_one_that_is_not_given_back_never_falls() -> None:
+def test_generator_heap_is_a_sawtooth_or_never_falls() -> None:
     made = generate("jvm", seed=3)
     falls = np.diff(made.memory[0]) < 0
     assert 50 < falls.sum() < 1000
@@ -116,7 +116,7 @@ def test_a_heap_is_a_sawtooth_and_one_that_is_not_given_back_never_falls() -> No
     assert (np.diff(generate("jvm", seed=3, returns=False).memory[0]) >= 0).all()
 
 
-def test_a_crowd_comes_within_its_rise_and_goes_slowly() -> None:
+def test_generator_crowd_rises_fast_and_decays_slowly() -> None:
     made = generate("flash_crowd", crowds=1, noise=0.0, spread=0.0, magnitude_spread=0.0, seed=5)
     load = made.cpu[0] / made.cpu[0].min()
     height = int(load.argmax())
@@ -125,14 +125,14 @@ def test_a_crowd_comes_within_its_rise_and_goes_slowly() -> None:
     assert load[height + 60] == pytest.approx(1 + 9 / np.e, rel=0.05)
 
 
-def test_an_arabesque_holds_its_data_while_its_epochs_come_and_go() -> None:
+def test_generator_arabesque_holds_its_data_between_epochs() -> None:
     made = generate("arabesque", noise=0.0, spread=0.0, night_share=1.0, seed=1)
     training = made.memory[0] == made.memory.max()
     assert set(np.unique(made.cpu[0][training])) == {1.0, 4.0}
     assert made.memory.min() < 0.1 * made.memory.max()
 
 
-def test_a_recording_becomes_a_workload_with_its_gaps_bridged(tmp_path: Path) -> None:
+def test_generator_replay_bridges_gaps(tmp_path: Path) -> None:
     recording = tmp_path / "usage.csv"
     rows = [("a", 0, 1, 10), ("a", 60, 2, ""), ("a", 180, 4, 40), ("b", 60, 5, ""), ("b", 180, 6, "")]
     recording.write_text(
@@ -166,6 +166,6 @@ def test_a_recording_becomes_a_workload_with_its_gaps_bridged(tmp_path: Path) ->
         ("borg", {"mean_cores": "1,2"}, "workload type borg: mean_cores"),
     ],
 )
-def test_what_makes_no_workload_is_refused_by_name(name: str, given_: dict[str, Any], told: str) -> None:
+def test_generator_rejects_unusable_settings_by_name(name: str, given_: dict[str, Any], told: str) -> None:
     with pytest.raises(TrimtabError, match=told):
         generate(name, **given_)

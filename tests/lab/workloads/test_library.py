@@ -16,7 +16,7 @@ from trimtab.lab.workloads.library import default_path
 BRIEF: dict[str, Any] = {"step": 60.0, "duration": 3600.0}
 
 
-def test_a_workload_is_had_back_as_it_was(tmp_path: Path) -> None:
+def test_library_returns_a_workload_as_saved(tmp_path: Path) -> None:
     folder, made = WorkloadLibrary(tmp_path / "new"), generate("flash_crowd", count=3, seed=7, **BRIEF)
     assert folder.save(made, id="rush") == "rush"
     back = folder.load("rush")
@@ -28,7 +28,7 @@ def test_a_workload_is_had_back_as_it_was(tmp_path: Path) -> None:
     assert (saved.id, saved.type, saved.series, saved.steps) == ("rush", "flash_crowd", 3, 60)
 
 
-def test_without_an_id_it_is_called_by_what_it_is_made_of(tmp_path: Path) -> None:
+def test_library_names_a_workload_by_its_settings(tmp_path: Path) -> None:
     folder = WorkloadLibrary(tmp_path)
     first = folder.save(generate("step", seed=1, **BRIEF))
     assert first == folder.save(generate("step", seed=1, **BRIEF))
@@ -36,7 +36,7 @@ def test_without_an_id_it_is_called_by_what_it_is_made_of(tmp_path: Path) -> Non
     assert len(folder.list_saved()) == 2
 
 
-def test_an_id_is_never_taken_from_another_workload(tmp_path: Path) -> None:
+def test_library_never_reuses_an_id(tmp_path: Path) -> None:
     folder = WorkloadLibrary(tmp_path)
     folder.save(generate("step", seed=1, **BRIEF), id="mine")
     (tmp_path / "theirs").mkdir()
@@ -45,9 +45,7 @@ def test_an_id_is_never_taken_from_another_workload(tmp_path: Path) -> None:
             folder.save(generate("step", seed=2, **BRIEF), id=taken)
 
 
-def test_what_was_cut_off_while_it_was_written_is_not_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_library_ignores_a_truncated_workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, made = WorkloadLibrary(tmp_path), generate("step", **BRIEF)
 
     def broken(*_: object, **__: object) -> None:
@@ -60,12 +58,12 @@ def test_what_was_cut_off_while_it_was_written_is_not_there(
 
 
 @pytest.mark.parametrize("id_", ["", "../up", "a b", ".hidden", "a/b"])
-def test_an_id_that_is_no_name_is_refused(tmp_path: Path, id_: str) -> None:
+def test_library_rejects_an_invalid_id(tmp_path: Path, id_: str) -> None:
     with pytest.raises(TrimtabError, match=r"workload id .*: use letters"):
         WorkloadLibrary(tmp_path).load(id_)
 
 
-def test_one_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path) -> None:
+def test_library_lists_workloads_if_one_is_missing(tmp_path: Path) -> None:
     folder = WorkloadLibrary(tmp_path)
     folder.save(generate("step", **BRIEF), id="mine")
     with pytest.raises(TrimtabError, match=r"workload other: it does not exist in .*; there are: mine"):
@@ -73,7 +71,7 @@ def test_one_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("file", ["usage.npz", "workload.json"])
-def test_a_damaged_one_is_refused_as_such(tmp_path: Path, file: str) -> None:
+def test_library_reports_a_damaged_workload(tmp_path: Path, file: str) -> None:
     folder = WorkloadLibrary(tmp_path)
     folder.save(generate("step", **BRIEF), id="mine")
     (tmp_path / "mine" / file).write_bytes(b"{")
@@ -81,13 +79,13 @@ def test_a_damaged_one_is_refused_as_such(tmp_path: Path, file: str) -> None:
         folder.load("mine")
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_library_names_an_unwritable_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(TrimtabError, match=r"--folder .*file.*: cannot be written"):
         WorkloadLibrary(tmp_path / "file").save(generate("step", **BRIEF))
 
 
-def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_library_names_an_unreadable_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(_: Path) -> bool:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
@@ -96,7 +94,7 @@ def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pyte
         WorkloadLibrary(tmp_path).list_saved()
 
 
-def test_the_usual_folder_is_where_the_system_keeps_data(
+def test_library_defaults_to_the_data_folder_of_the_system(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))

@@ -20,7 +20,7 @@ def refusal(text: str = "", *, environment: dict[str, str] | None = None, flags:
     return str(refused.value)
 
 
-def test_nothing_said_is_a_configuration_that_touches_no_system_namespace() -> None:
+def test_config_default_excludes_system_namespaces() -> None:
     config = load_configuration(environment={})
     assert config == OperatorConfig()
     assert "kube-system" in config.limits.excluded_namespaces
@@ -63,7 +63,7 @@ def test_variables_can_hold_lists_and_maps_and_reach_into_settings_of_a_provider
     assert config.dry_run
 
 
-def test_what_kubernetes_says_of_a_service_named_like_us_is_not_meant_for_us() -> None:
+def test_config_ignores_service_variables_of_kubernetes() -> None:
     links = {"TRIMTAB_WEBHOOK_SERVICE_HOST": "10.0.0.1", "TRIMTAB_WEBHOOK_PORT": "tcp://10.0.0.1:443"}
     more = {"TRIMTAB_WEBHOOK_PORT_443_TCP_ADDR": "10.0.0.1", "TRIMTAB_WEBHOOK_SERVICE_PORT_WEBHOOK": "443"}
     assert load_configuration(environment=links | more) == OperatorConfig()
@@ -136,13 +136,13 @@ def test_what_kubernetes_says_of_a_service_named_like_us_is_not_meant_for_us() -
         ("- dryRun", "must be a map of settings, such as dryRun: true"),
     ],
 )
-def test_a_bad_value_is_one_line_that_names_file_field_and_fix(text: str, line: str) -> None:
+def test_config_error_names_file_field_and_fix_in_one_line(text: str, line: str) -> None:
     told = refusal(text)
     assert told.startswith(f"{FILE}: {line}")
     assert "\n" not in told
 
 
-def test_a_bad_variable_or_flag_is_named_as_the_user_knows_it() -> None:
+def test_config_error_names_variable_or_flag() -> None:
     told = refusal(environment={"TRIMTAB_DISRUPTION_LIMITS__CLUSTER__MAX_CONCURRENT": "many"})
     assert (
         told
@@ -152,7 +152,7 @@ def test_a_bad_variable_or_flag_is_named_as_the_user_knows_it() -> None:
     assert refusal(flags=("dryRun",)) == "'dryRun': write a setting and its value, like dryRun=true"
 
 
-def test_a_misspelt_variable_is_refused_since_a_dry_run_may_have_been_meant() -> None:
+def test_config_rejects_a_misspelt_variable() -> None:
     told = refusal(environment={"TRIMTAB_DRYRUN": "true"})
     assert told == "TRIMTAB_DRYRUN: there is no such setting; did you mean TRIMTAB_DRY_RUN?"
     told = refusal(environment={"TRIMTAB_PACE__CLUSTER__MAX_CONCURENT": "1"})
@@ -162,7 +162,7 @@ def test_a_misspelt_variable_is_refused_since_a_dry_run_may_have_been_meant() ->
 @pytest.mark.parametrize(
     "setting", ["token", "password", "bearer_token", "api_key", "clientSecret", "headers.Authorization"]
 )
-def test_a_secret_is_given_by_its_file_only(setting: str) -> None:
+def test_config_accepts_secrets_only_as_files(setting: str) -> None:
     told = refusal(flags=(f"metricsSource.settings.{setting}=hunter2",))
     assert "a secret is not allowed here" in told
     assert f"metricsSource.settings.{setting}" in told
@@ -170,19 +170,19 @@ def test_a_secret_is_given_by_its_file_only(setting: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["trimtab:hunter2@db/trimtab", "trimtab@db/trimtab?password=hunter2"])
-def test_a_password_in_the_address_of_the_store_is_refused_and_not_repeated(url: str) -> None:
+def test_config_rejects_and_hides_a_password_in_the_store_url(url: str) -> None:
     told = refusal(f"store: {{url: 'postgresql://{url}'}}")
     assert "passfile" in told
     assert "hunter2" not in told
 
 
-def test_the_fields_that_wait_for_a_restart_are_those_that_are_marked() -> None:
+def test_config_marks_the_fields_that_need_a_restart() -> None:
     assert set(restart_fields()) == {
         "metrics_source", "additional_metrics_sources", "learning", "store", "namespace", "leader_election", "webhook", "address",
     }  # fmt: skip
 
 
-def test_a_policy_may_name_any_source_by_its_name_or_its_provider() -> None:
+def test_config_source_is_found_by_name_or_provider() -> None:
     thanos = {"name": "thanos", "provider": "prometheus", "settings": {"url": "http://thanos:9090"}}
     config = OperatorConfig.model_validate(
         {"additionalMetricsSources": [{"provider": "metrics-server"}, thanos]}
@@ -207,7 +207,7 @@ def test_a_policy_may_name_any_source_by_its_name_or_its_provider() -> None:
     ("address", "place"),
     [(":8080", (None, 8080)), ("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:9443", ("::1", 9443))],
 )
-def test_an_address_is_a_host_and_a_port(address: str, place: tuple[str | None, int]) -> None:
+def test_config_address_is_a_host_and_a_port(address: str, place: tuple[str | None, int]) -> None:
     assert split_address(load_configuration(environment={}, flags=[f"address='{address}'"]).address) == place
 
 
@@ -216,11 +216,11 @@ def test_durations_are_written_as_in_policies() -> None:
     assert config.leader_election.lease_duration == Duration.parse("60s")
 
 
-def test_the_default_pace_is_that_of_actuation() -> None:
+def test_config_default_disruption_limits_are_those_of_actuation() -> None:
     assert OperatorConfig().disruption_limits.limits == DisruptionLimits()
 
 
-def test_a_guardrail_without_a_number_is_unknown_and_not_broken() -> None:
+def test_config_guardrail_without_a_number_is_unknown() -> None:
     guardrail = Guardrail(name="errors", query="errors", max=0.5)
     assert [guardrail.is_satisfied(number) for number in (0.5, 0.6, None, math.nan)] == [
         True,

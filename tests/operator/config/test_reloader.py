@@ -42,7 +42,7 @@ def live_from(path: Path, metrics: Metrics | None = None) -> ConfigReloader:
     return ConfigReloader(path, environment={}, metrics=metrics)
 
 
-async def test_the_swap_of_a_mounted_configmap_is_noticed(mounted: Mounted) -> None:
+async def test_reloader_notices_a_swapped_configmap(mounted: Mounted) -> None:
     live = live_from(mounted.path)
     heard: asyncio.Queue[OperatorConfig] = asyncio.Queue()
     live.subscribe(heard.put_nowait)
@@ -58,7 +58,7 @@ async def test_the_swap_of_a_mounted_configmap_is_noticed(mounted: Mounted) -> N
     assert live.current == told
 
 
-def test_a_change_of_the_same_length_in_the_same_moment_is_noticed(tmp_path: Path) -> None:
+def test_reloader_notices_a_change_of_equal_length_and_time(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("disruptionLimits: {node: {maxConcurrent: 1}}")
     before = path.stat()
@@ -73,7 +73,7 @@ def test_a_change_of_the_same_length_in_the_same_moment_is_noticed(tmp_path: Pat
 @pytest.mark.parametrize(
     "bad", ["dryRun: [", "dryRun: maybe", "disruptionLimits: {node: {maxConcurrent: 0}}", "\udcff"]
 )
-def test_a_bad_file_keeps_the_old_configuration_and_says_so_once(mounted: Mounted, bad: str) -> None:
+def test_reloader_keeps_the_old_configuration_and_reports_a_bad_file_once(mounted: Mounted, bad: str) -> None:
     metrics = Metrics()
     live = live_from(mounted.path, metrics)
     mounted.swap("")
@@ -88,7 +88,7 @@ def test_a_bad_file_keeps_the_old_configuration_and_says_so_once(mounted: Mounte
     assert metrics.registry.get_sample_value("trimtab_config_reloads_total", {"result": "rejected"}) == 1
 
 
-def test_a_file_that_is_gone_keeps_the_old_configuration_until_it_is_back(mounted: Mounted) -> None:
+def test_reloader_keeps_the_old_configuration_while_the_file_is_missing(mounted: Mounted) -> None:
     live = live_from(mounted.path)
     mounted.path.unlink()
     live.reload()
@@ -131,7 +131,7 @@ async def test_config_waits_until_its_file_has_stopped_changing(tmp_path: Path) 
     assert [each.limits.excluded_namespaces for each in heard] == [("payments", "shop")]
 
 
-def test_what_needs_a_restart_waits_for_it_and_the_rest_does_not(mounted: Mounted) -> None:
+def test_reloader_delays_only_fields_that_need_a_restart(mounted: Mounted) -> None:
     live = live_from(mounted.path)
     mounted.swap("dryRun: false\naddress: ':9999'\nstore: {url: other.db}\n")
     with capture_logs() as logged:
@@ -159,7 +159,7 @@ def test_flags_and_environment_stay_above_the_new_file(mounted: Mounted) -> None
     ) == (7, 1)
 
 
-def test_the_first_file_must_be_good(tmp_path: Path) -> None:
+def test_reloader_requires_a_valid_first_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot be read"):
         live_from(tmp_path / "nowhere.yaml")
     (tmp_path / "config.yaml").write_text("dryRun: 1")
@@ -167,7 +167,7 @@ def test_the_first_file_must_be_good(tmp_path: Path) -> None:
         live_from(tmp_path / "config.yaml")
 
 
-def test_without_a_file_there_is_nothing_to_follow() -> None:
+def test_reloader_without_a_file_follows_nothing() -> None:
     live = ConfigReloader(None, environment={})
     live.reload()
     assert live.current == OperatorConfig()

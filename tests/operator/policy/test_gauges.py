@@ -37,7 +37,7 @@ def shown(metrics: Metrics, name: str) -> dict[tuple[str, ...], float]:
 
 @settings(max_examples=100)
 @given(st.lists(st.tuples(st.sampled_from(["p", "q"]), found), max_size=8))
-def test_they_always_show_what_was_counted_last(steps: list[tuple[str, Found]]) -> None:
+def test_policy_gauges_show_the_last_counts(steps: list[tuple[str, Found]]) -> None:
     metrics = Metrics()
     tally = WorkloadGauges(metrics)
     latest: dict[str, Found] = {}

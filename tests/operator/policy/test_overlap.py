@@ -59,7 +59,7 @@ labels = st.dictionaries(KEYS, st.sampled_from(["a", "b", "c", "d"]), max_size=2
     of_workload=labels,
     of_namespace=labels,
 )
-def test_two_that_select_the_same_workload_overlap(
+def test_overlap_exists_where_two_policies_select_a_workload(
     one: PolicySelector,
     other: PolicySelector,
     kind: str,
@@ -104,7 +104,9 @@ def _label(key: str, operator: LabelSelectorOperator, *values: str) -> PolicySel
         (_label("app", LabelSelectorOperator.IN, "a"), _label("app", LabelSelectorOperator.DOES_NOT_EXIST)),
     ],
 )
-def test_two_that_exclude_each_other_do_not(one: PolicySelector, other: PolicySelector) -> None:
+def test_overlap_is_absent_where_policies_exclude_each_other(
+    one: PolicySelector, other: PolicySelector
+) -> None:
     assert not can_overlap(one, other)
 
 
@@ -123,5 +125,7 @@ def test_two_that_exclude_each_other_do_not(one: PolicySelector, other: PolicySe
         ),
     ],
 )
-def test_two_that_some_workload_could_satisfy_do(one: PolicySelector, other: PolicySelector) -> None:
+def test_overlap_exists_where_a_workload_could_satisfy_both(
+    one: PolicySelector, other: PolicySelector
+) -> None:
     assert can_overlap(one, other)

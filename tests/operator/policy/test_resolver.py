@@ -60,7 +60,7 @@ def with_guardrail(query: str) -> Policy:
         ({}, {}, ""),
     ],
 )
-def test_a_policy_that_cannot_be_acted_on_has_a_problem_that_says_why(
+def test_resolver_gives_the_reason_of_an_unusable_policy(
     spec: dict[str, Any], said: dict[str, Any], problem: str
 ) -> None:
     found = mandate(policy(**spec), **said).problem
@@ -80,7 +80,7 @@ def test_workloads_are_learned_of_from_the_source_that_their_policy_names() -> N
     )
 
 
-def test_a_policy_that_cannot_be_read_says_what_its_kind_said() -> None:
+def test_resolver_repeats_the_error_of_an_unreadable_policy() -> None:
     broken = policy(mode="Perhaps")
     assert mandate(broken).problem == broken.problem
 
@@ -94,7 +94,7 @@ def test_a_policy_that_cannot_be_read_says_what_its_kind_said() -> None:
         ({"mode": "Auto"}, {"limits": {"excludedNamespaces": ["shop"]}}, "excludedNamespaces"),
     ],
 )
-def test_what_may_not_be_touched_has_a_reason(
+def test_resolver_gives_the_reason_of_each_excluded_workload(
     spec: dict[str, Any], said: dict[str, Any], reason: str
 ) -> None:
     found = mandate(policy(**spec), **said).blocked_reason(workload(), config(**said))
@@ -102,7 +102,7 @@ def test_what_may_not_be_touched_has_a_reason(
     assert bool(found) == bool(reason)
 
 
-def test_a_workload_that_a_vpa_changes_is_left_to_it() -> None:
+def test_resolver_leaves_a_workload_to_its_vpa() -> None:
     said = mandate(policy(mode="Auto")).blocked_reason(workload(), config(), vpa="web")
     assert said == "VerticalPodAutoscaler web changes its pods; set its updateMode to Off to use the policy"
 
@@ -116,7 +116,7 @@ def test_a_workload_that_a_vpa_changes_is_left_to_it() -> None:
         ("Auto", {"web": Resources(100)}, ""),
     ],
 )
-def test_a_workload_that_somebody_holds_is_left_as_it_is_or_brought_to_what_they_chose(
+def test_resolver_keeps_or_restores_a_held_workload(
     mode: str, sizes: dict[str, Resources], reason: str
 ) -> None:
     hold = Hold(who="ann", why="the sale", sizes=sizes)
@@ -124,13 +124,13 @@ def test_a_workload_that_somebody_holds_is_left_as_it_is_or_brought_to_what_they
     assert "dryRun" in mandate(policy(mode=mode)).blocked_reason(workload(), config(dryRun=True), hold=hold)
 
 
-def test_the_maximum_of_the_organisation_holds_where_a_policy_states_none() -> None:
+def test_resolver_applies_the_maximum_of_the_organisation() -> None:
     bounds = mandate(limits={"maxCpu": "2"}).spec.resource_bounds
     assert str(bounds.cpu.max) == "2"
     assert bounds.memory.max is None
 
 
-def test_the_maximum_of_the_organisation_holds_for_the_bounds_of_single_containers_too() -> None:
+def test_resolver_applies_the_maximum_of_the_organisation_to_container_bounds() -> None:
     own = [
         {"name": "app", "resourceBounds": {"cpu": {"min": "1"}}},
         {"name": "big", "resourceBounds": {"cpu": {"max": "3"}}},
@@ -146,7 +146,7 @@ def test_the_maximum_of_the_organisation_holds_for_the_bounds_of_single_containe
     assert big.name == "big"
 
 
-def test_the_operators_own_windows_hold_for_every_policy() -> None:
+def test_resolver_applies_the_maintenance_windows_of_the_operator() -> None:
     own = {"windows": [{"start": "11:00", "end": "13:00"}]}
     found = policy(updateStrategy=own)
     night = {"maintenanceWindows": [{"start": "22:00", "end": "05:00"}]}
@@ -160,7 +160,7 @@ def test_the_operators_own_windows_hold_for_every_policy() -> None:
     )
 
 
-def test_a_policy_adds_a_guardrail_of_its_own() -> None:
+def test_resolver_adds_the_guardrail_of_a_policy() -> None:
     common = {"guardrails": [{"name": "errors", "query": "errors"}]}
     own = with_guardrail('sum(latency{namespace="$namespace"}) > bool 1')
     names = [each.name for each in mandate(own).guardrails(config(**common))]
@@ -219,7 +219,7 @@ def test_resolver_uses_the_default_policy_for_workloads_that_no_policy_selects()
     assert found.resolve(workload()) is found.resolve_policy(policy("p"))
 
 
-def test_the_percentile_of_a_policy_is_for_the_strategy_of_that_name() -> None:
+def test_resolver_passes_the_percentile_of_a_policy_to_that_strategy() -> None:
     spec: dict[str, Any] = {
         "metricsConfig": {"percentile": "P95", "safetyFactor": 1.5, "rollingWindow": "48h"},
         "strategy": {"name": "percentile", "settings": {"safety_factor": 2.0}},

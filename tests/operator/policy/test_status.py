@@ -84,7 +84,7 @@ many = st.dictionaries(st.integers(0, 2000).map(lambda number: key(f"w{number}")
 
 @settings(max_examples=100)
 @given(many, st.sampled_from([0, 5, MAX_LISTED_WORKLOADS + 1]))
-def test_it_counts_all_and_lists_so_many_those_that_need_attention_first(
+def test_policy_status_counts_all_and_lists_the_urgent_first(
     some: dict[WorkloadKey, WorkloadOutcome], more: int
 ) -> None:
     fine = WorkloadOutcome(WorkloadState.APPLIED, recommendations=(recommended(),))
@@ -105,14 +105,14 @@ def test_it_counts_all_and_lists_so_many_those_that_need_attention_first(
 
 @settings(max_examples=100)
 @given(many)
-def test_a_status_that_is_made_again_from_the_same_is_the_same(
+def test_policy_status_of_the_same_input_is_the_same(
     some: dict[WorkloadKey, WorkloadOutcome],
 ) -> None:
     first = status(some)
     assert status(some, before=first, weather=StatusContext(now=LATER, source="scripted")) == first
 
 
-def test_with_many_workloads_it_stays_small() -> None:
+def test_policy_status_stays_small_with_many_workloads() -> None:
     long = WorkloadOutcome(
         WorkloadState.SKIPPED, reason="because " * 2000, recommendations=(recommended(why="why " * 500),)
     )
@@ -128,7 +128,7 @@ def test_with_many_workloads_it_stays_small() -> None:
     OptimizationPolicyStatus.model_validate(few)
 
 
-def test_of_a_workload_with_very_many_containers_it_lists_as_many_as_the_kind_takes() -> None:
+def test_policy_status_lists_as_many_containers_as_the_kind_allows() -> None:
     each = [Recommendation(f"c{number}", Resources(1, None, MIB, None), ()) for number in range(200)]
     said = status({key(): WorkloadOutcome(WorkloadState.RECOMMENDED, recommendations=tuple(each))})
     OptimizationPolicyStatus.model_validate(said)
@@ -144,7 +144,7 @@ def test_of_a_workload_with_very_many_containers_it_lists_as_many_as_the_kind_ta
         ({}, "spec.strategy: strategy 'luck' is not known", ("False", "PolicyInvalid")),
     ],
 )
-def test_it_is_ready_when_it_is_acted_on(
+def test_policy_status_is_ready_when_acted_on(
     spec: dict[str, Any], problem: str, expected: tuple[str, str]
 ) -> None:
     ready = condition(status({}, problem=problem, **spec), "Ready")
@@ -186,7 +186,7 @@ def test_status_names_running_containers_without_samples_and_makes_an_event_of_i
     assert [each["reason"] for each in find_new_problems(before, after)] == ["SamplesMissing"]
 
 
-def test_an_overlap_is_told_in_both_statuses() -> None:
+def test_policy_status_names_an_overlap_in_both_policies() -> None:
     heavy, light = policy("heavy", weight=500), policy("light")
     won, lost = OverlapStats(), OverlapStats()
     won.won_against[light] = lost.lost_to[heavy] = 3
@@ -204,7 +204,7 @@ def test_an_overlap_is_told_in_both_statuses() -> None:
     assert len(condition(status({}, standing=crowd), "Overlaps")["message"]) < 1000
 
 
-def test_a_dry_run_is_told() -> None:
+def test_policy_status_names_a_dry_run() -> None:
     dry = status({}, weather=StatusContext(now=NOW, source="scripted", dry_run=True))
     assert condition(dry, "DryRun")["status"] == "True"
     assert all(each["type"] != "DryRun" for each in status({})["conditions"])
@@ -224,7 +224,7 @@ def test_since_when_something_is_recommended_outlives_a_restart() -> None:
     assert entry["lastRecommendation"] == format_time(LATER)
 
 
-def test_the_history_of_a_disabled_policy_outlives_a_restart() -> None:
+def test_policy_status_keeps_history_of_a_disabled_policy_over_a_restart() -> None:
     done = WorkloadOutcome(WorkloadState.APPLIED, "", (recommended(),), recommended_at=NOW, applied_at=NOW)
     said = status({key(): done})
     stopped = WorkloadOutcome(WorkloadState.SKIPPED, "the mode is Disabled", skip_reason=SkipReason.DISABLED)
@@ -250,7 +250,7 @@ def test_status_has_the_target_and_the_next_step_where_it_takes_several() -> Non
     assert (found["cpu"], "nextStep" in found) == ("180m", False)
 
 
-def test_two_recommendations_are_the_same_when_only_their_reasons_differ() -> None:
+def test_policy_status_ignores_changed_reasons() -> None:
     assert have_same_targets([recommended(why="10 samples")], [recommended(why="11 samples")])
     assert not have_same_targets([recommended(100)], [recommended(101)])
     assert not have_same_targets([recommended()], [recommended(held="no data")])

@@ -34,7 +34,7 @@ def verdict(
     return review_policy(policy(spec), others=others, config=config(limits=limits or {}, dryRun=dry_run))
 
 
-def test_a_plain_policy_comes_in_without_a_word() -> None:
+def test_validation_accepts_a_plain_policy_without_warnings() -> None:
     assert verdict({"mode": "Auto"}) == PolicyReview()
 
 
@@ -59,12 +59,12 @@ def test_a_plain_policy_comes_in_without_a_word() -> None:
         ),
     ],
 )
-def test_what_is_not_installed_or_does_not_fit_is_refused(spec: dict[str, Any], line: str) -> None:
+def test_validation_rejects_what_is_not_installed_or_does_not_fit(spec: dict[str, Any], line: str) -> None:
     (problem,) = verdict(spec).problems
     assert problem.startswith(line)
 
 
-def test_a_source_that_the_operator_was_not_given_is_refused_with_those_that_it_was() -> None:
+def test_validation_names_the_configured_sources() -> None:
     given = config(additionalMetricsSources=[{"name": "live", "provider": "metrics-server"}])
     (problem,) = review_policy(
         policy({"metricsConfig": {"provider": "kubelet"}}), others=(), config=given
@@ -106,7 +106,7 @@ def test_a_source_that_the_operator_was_not_given_is_refused_with_those_that_it_
         ),
     ],
 )
-def test_what_goes_beyond_the_organisation_is_refused(
+def test_validation_rejects_what_exceeds_the_organisation(
     limits: dict[str, Any], spec: dict[str, Any], line: str
 ) -> None:
     (problem,) = verdict(spec, limits=limits).problems
@@ -114,7 +114,7 @@ def test_what_goes_beyond_the_organisation_is_refused(
     assert verdict(spec).problems == ()
 
 
-def test_a_maximum_that_is_left_open_is_that_of_the_organisation() -> None:
+def test_validation_defaults_a_maximum_to_that_of_the_organisation() -> None:
     limits = config(limits={"maxCpu": "4", "maxMemory": "8Gi"}).limits
     assert {path: str(most) for path, most in limits.default_maxima(policy().spec).items()} == {
         "resourceBounds/cpu/max": "4",
@@ -124,7 +124,7 @@ def test_a_maximum_that_is_left_open_is_that_of_the_organisation() -> None:
     assert limits.default_maxima(stated.spec) == {}
 
 
-def test_a_guardrail_that_is_no_promql_is_refused() -> None:
+def test_validation_rejects_a_guardrail_that_is_no_promql() -> None:
     bad = review_policy(policy(guardrail="sum(rate(errors))"), others=(), config=config())
     (problem,) = bad.problems
     assert problem.startswith(
@@ -134,7 +134,7 @@ def test_a_guardrail_that_is_no_promql_is_refused() -> None:
     assert review_policy(policy(guardrail=good), others=(), config=config()).problems == ()
 
 
-def test_an_equal_weight_where_both_can_select_is_a_warning_and_no_refusal() -> None:
+def test_validation_warns_of_an_equal_weight_of_overlapping_policies() -> None:
     home = OperatorConfig().namespace
     found = verdict({}, present("api"), present("web"), present("zebra", namespace=home))
     assert found.problems == ()
@@ -145,7 +145,7 @@ def test_an_equal_weight_where_both_can_select_is_a_warning_and_no_refusal() -> 
     )
 
 
-def test_many_rivals_are_counted() -> None:
+def test_validation_counts_many_overlapping_policies() -> None:
     (warning,) = verdict({}, *(present(f"api-{n}") for n in range(5))).warnings
     assert "shop/api-0, shop/api-1, shop/api-2 and 2 more too" in warning
 
@@ -165,11 +165,11 @@ def test_many_rivals_are_counted() -> None:
     ],
     ids=str,
 )
-def test_no_warning_where_there_is_no_conflict(other: Policy) -> None:
+def test_validation_does_not_warn_without_a_conflict(other: Policy) -> None:
     assert verdict({"selector": {"namespaces": {"allow": ["shop"]}}}, other).warnings == ()
 
 
-def test_a_namespace_that_is_never_touched_is_warned_of() -> None:
+def test_validation_warns_of_an_excluded_namespace() -> None:
     (warning,) = verdict({"selector": {"namespaces": {"allow": ["shop", "kube-system"]}}}).warnings
     assert warning.startswith("spec.selector.namespaces.allow[1]: nothing is ever changed in kube-system")
 

@@ -41,7 +41,7 @@ class Told:
         (SourceUnavailable("away"), None),
     ],
 )
-async def test_a_guardrail_holds_up_to_its_maximum_and_is_unknown_without_a_number(
+async def test_guardrail_holds_up_to_its_maximum_and_is_unknown_without_a_number(
     *, answer: float | Exception | None, holds: bool | None
 ) -> None:
     told = Told(answer)
@@ -51,7 +51,7 @@ async def test_a_guardrail_holds_up_to_its_maximum_and_is_unknown_without_a_numb
     assert told.asked == [('sum(errors{namespace="shop",app="web"})', 7.0)]
 
 
-async def test_who_does_not_answer_is_not_waited_for_while_pods_suffer(
+async def test_guardrail_checker_does_not_wait_for_a_silent_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Hung:
@@ -65,7 +65,7 @@ async def test_who_does_not_answer_is_not_waited_for_while_pods_suffer(
     }
 
 
-async def test_without_anybody_to_ask_all_are_unknown() -> None:
+async def test_guardrail_is_unknown_without_a_client() -> None:
     assert await PromqlGuardrailChecker(None).check_guardrails(workload(), [ERRORS], now=7.0) == {
         "errors": None
     }

@@ -23,7 +23,7 @@ some = st.floats(0, 100) | st.just(math.nan)
     st.none() | st.integers(0, 1000),
     st.none() | st.just("no data"),
 )
-def test_each_share_that_can_be_told_counts_once(
+def test_ingest_cycle_counts_each_known_share_once(
     used: LatestUsage | None, cpu: int | None, memory: int | None, held: str | None
 ) -> None:
     metrics = Metrics()

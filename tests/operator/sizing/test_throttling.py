@@ -33,20 +33,20 @@ class Held(ScriptedSource):
         return replace(usage, throttled=np.tile(self._shares, (usage.steps, 1)))
 
 
-async def test_of_a_pods_containers_the_most_throttled_counts_at_each_step() -> None:
+async def test_throttling_is_the_highest_of_the_containers_at_each_step() -> None:
     source = Held(web=0.1, log=0.4)
     found = await read_throttling(source, [LIMITED, FREE], seconds=120.0, step=STEP, now=NOW + 59.0)
     last = NOW // STEP * STEP
     assert found == {"web-0": tuple(ThrottlingSample(last - n * STEP, 0.4) for n in (3, 2, 1))}
 
 
-async def test_who_has_no_limit_is_not_asked_for() -> None:
+async def test_throttling_is_not_queried_without_a_limit() -> None:
     source = Held(web=0.1)
     assert await read_throttling(source, [FREE], seconds=120.0, step=STEP, now=NOW) == {}
     assert source.queries == []
 
 
-async def test_what_cannot_be_told_is_unknown() -> None:
+async def test_throttling_is_unknown_without_samples() -> None:
     source = Held(web=0.1)
     source.stop()
     assert await read_throttling(source, [LIMITED], seconds=120.0, step=STEP, now=NOW) == {}
@@ -64,7 +64,7 @@ async def test_pods_that_suffer_do_not_wait_for_who_does_not_answer(monkeypatch:
     assert await read_throttling(Hung(web=0.1), [LIMITED], seconds=120.0, step=STEP, now=NOW) == {}
 
 
-async def test_a_plugin_that_fails_in_a_way_of_its_own_keeps_no_change_from_being_taken_back() -> None:
+async def test_throttling_plugin_failure_does_not_prevent_a_revert() -> None:
     source = Held(web=0.1)
     source.failure = ZeroDivisionError("oh")
     assert await read_throttling(source, [LIMITED], seconds=120.0, step=STEP, now=NOW) == {}

@@ -48,7 +48,7 @@ evidence = st.builds(
 
 @settings(max_examples=200)
 @given(st.none() | st.builds(ContainerEstimate, proposals, evidence), st.none() | proposals)
-def test_the_better_of_two_is_ours_after_a_day_or_a_kill_and_there_is_always_one_where_either_knows(
+def test_vpa_recommender_prefers_ours_after_a_day_or_a_kill(
     own: ContainerEstimate | None, before: Proposal | None
 ) -> None:
     found = choose_proposal(own, before)
@@ -65,7 +65,7 @@ def test_the_better_of_two_is_ours_after_a_day_or_a_kill_and_there_is_always_one
         assert amount == pytest.approx(expected, nan_ok=True)
 
 
-def test_what_vpa_knew_is_known_by_its_names_and_what_cannot_be_read_is_left_out() -> None:
+def test_vpa_recommender_reads_checkpoints_and_skips_unreadable_ones() -> None:
     sizer = VpaStrategy(1, VpaSettings())
     for minute in range(0, 3 * 1440, 30):
         sizer.observe(NOW - 3 * DAY + minute * 60, np.array([0.25]), np.array([3e8]))
@@ -98,7 +98,7 @@ def test_inherited_recommendations_divide_the_minimum_of_a_pod() -> None:
     assert found["shop", "api"]["app"].memory.target == 250 * 2**20
 
 
-def test_where_there_are_no_checkpoints_nothing_is_inherited() -> None:
+def test_vpa_recommender_inherits_nothing_without_checkpoints() -> None:
     assert propose_from_checkpoints({}, NOW) == {}
 
 
@@ -118,7 +118,7 @@ def dead(*sizes: int, ago: float = 60.0) -> Evidence:
     return Evidence(kills=tuple(OomKills(size, 3, NOW - ago, NOW - ago + n) for n, size in enumerate(sizes)))
 
 
-def test_a_vpa_is_told_a_request_whose_limit_is_above_the_kill() -> None:
+def test_vpa_recommender_requests_more_than_the_killed_limit() -> None:
     """VPA scales the limit along: four times the request, as it is now."""
     found = raise_above_ooms(asking(50.0 * MIB), APP, dead(1024 * MIB), PolicyRules(), NOW).memory
     assert found.target * 4 == pytest.approx(1024 * 1.2 * MIB, rel=0.01)
@@ -126,13 +126,13 @@ def test_a_vpa_is_told_a_request_whose_limit_is_above_the_kill() -> None:
     assert found.lower <= found.target <= found.upper
 
 
-def test_a_vpa_is_not_told_to_shrink_for_the_learning_history_after_a_kill() -> None:
+def test_vpa_recommender_does_not_shrink_by_replayed_history_after_a_kill() -> None:
     answered = dead(512 * MIB, ago=7 * DAY)
     assert raise_above_ooms(asking(50.0 * MIB), APP, answered, PolicyRules(), NOW).memory.target == 256 * MIB
     over = dead(1024 * MIB, ago=9 * DAY)
     assert raise_above_ooms(asking(50.0 * MIB), APP, over, PolicyRules(), NOW) == asking(50.0 * MIB)
 
 
-def test_a_vpa_does_not_feed_a_leak() -> None:
+def test_vpa_recommender_does_not_feed_a_leak() -> None:
     leak = dead(*(size * MIB for size in (500, 600, 720, 1024)))
     assert raise_above_ooms(asking(9000.0 * MIB), APP, leak, PolicyRules(), NOW).memory.target == 256 * MIB

@@ -81,19 +81,17 @@ def conditions(found: Object) -> dict[str, tuple[str, str]]:
         ({"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout"}, "argoproj.io"),
     ],
 )
-def test_a_target_of_a_built_in_kind_is_found_by_the_kind_alone_as_vpa_does(
-    target: Object, group: str
-) -> None:
+def test_vpa_target_of_a_built_in_kind_is_found_without_its_group(target: Object, group: str) -> None:
     assert vpa(targetRef={**target, "name": "web"}).target == AutoscalerTarget(target["kind"], group, "web")
 
 
-def test_only_a_vpa_that_names_us_is_ours() -> None:
+def test_vpa_is_ours_only_if_it_names_our_recommender() -> None:
     assert is_trimtab_vpa(vpa())
     assert not is_trimtab_vpa(vpa(recommenders=[]))
     assert not is_trimtab_vpa(vpa(recommenders=[{"name": "default"}]))
 
 
-def test_a_proposal_is_recommended_with_its_bounds() -> None:
+def test_vpa_status_has_a_proposal_with_its_bounds() -> None:
     found = status(vpa(), web=proposal(), log=proposal(cpu=10.0))
     assert recommended(found)["web"] == {
         "containerName": "web",
@@ -107,7 +105,7 @@ def test_a_proposal_is_recommended_with_its_bounds() -> None:
     assert found["observedGeneration"] == 1
 
 
-def test_what_is_recommended_is_the_highest_of_the_day_with_bounds_as_wide() -> None:
+def test_vpa_status_has_the_highest_proposal_of_the_day() -> None:
     night = ResourceTarget(100.0, 80.0, 120.0, recent=(100.0, 90.0, 500.0, 0.0))
     morning = ResourceTarget(600.0, 480.0, 720.0, recent=(500.0, 90.0))
     by_night, by_day = (
@@ -131,14 +129,14 @@ def test_bounds_are_kept_and_what_it_would_have_been_is_told() -> None:
     assert entry["uncappedTarget"] == {"cpu": "500m", "memory": "400Mi"}
 
 
-def test_the_default_policy_is_for_those_without_one_of_their_own() -> None:
+def test_vpa_default_policy_applies_to_containers_without_their_own() -> None:
     found = status(
         vpa({"containerName": "*", "mode": "Off"}, {"containerName": "web"}), web=proposal(), log=proposal()
     )
     assert set(recommended(found)) == {"web"}
 
 
-def test_only_controlled_resources_are_recommended() -> None:
+def test_vpa_status_has_only_controlled_resources() -> None:
     found = status(vpa({"containerName": "web", "controlledResources": ["memory"]}), web=proposal())
     assert all(
         set(amounts) == {"memory"}
@@ -147,7 +145,7 @@ def test_only_controlled_resources_are_recommended() -> None:
     )
 
 
-def test_where_limits_stay_a_request_stays_below_its_limit() -> None:
+def test_vpa_status_keeps_requests_below_limits_that_stay() -> None:
     policy = {"containerName": "*", "controlledValues": "RequestsOnly"}
     found = recommended(status(vpa(policy), web=proposal(cpu=900.0), log=proposal()))
     assert found["web"]["target"] == {"cpu": "900m", "memory": "300Mi"}
@@ -155,7 +153,7 @@ def test_where_limits_stay_a_request_stays_below_its_limit() -> None:
     assert found["log"]["target"] == {"cpu": "500m", "memory": "400Mi"}
 
 
-def test_without_data_nothing_is_recommended_and_the_reason_is_told() -> None:
+def test_vpa_status_gives_the_reason_without_data() -> None:
     unknown = Proposal(strategy="trimtab")
     assert conditions(status(vpa(), web=unknown)) == {"RecommendationProvided": ("False", "NotEnoughData")}
     assert conditions(status(vpa(), pods=0)) == {
@@ -168,7 +166,7 @@ def test_without_data_nothing_is_recommended_and_the_reason_is_told() -> None:
     }
 
 
-def test_what_was_recommended_stays_without_data_within_the_policy_of_today() -> None:
+def test_vpa_status_keeps_the_last_recommendation_within_the_current_policy() -> None:
     before = status(vpa(), web=proposal(), log=proposal())
     policies = (
         {"containerName": "log", "mode": "Off"},
@@ -182,7 +180,7 @@ def test_what_was_recommended_stays_without_data_within_the_policy_of_today() ->
     assert conditions(lifted) == {"RecommendationProvided": ("True", "")}
 
 
-def test_a_container_that_is_gone_is_recommended_no_more() -> None:
+def test_vpa_status_drops_a_deleted_container() -> None:
     before = status(vpa(), web=proposal(), log=proposal())
     only_web = workload(containers=({"name": "web"},))
     assert recommended(status(vpa(status=before), target=only_web)).keys() == {"web"}
@@ -195,7 +193,7 @@ def test_conditions_of_others_and_the_time_of_our_own_are_kept() -> None:
     assert found["conditions"] == sorted(before["conditions"], key=lambda one: one["type"])
 
 
-def test_a_vpa_that_keeps_no_observed_generation_is_not_written_for_it() -> None:
+def test_vpa_status_is_not_written_for_the_observed_generation_alone() -> None:
     before = status(vpa(), web=proposal())
     del before["observedGeneration"]
     assert build_vpa_status(vpa(status=before), WEB, proposals={"web": proposal()}, pods=1, now=NOW) is None
@@ -231,7 +229,7 @@ some_policies = st.fixed_dictionaries(
 
 
 @given(policies=st.lists(some_policies, max_size=2), cpu=asks, memory=asks)
-def test_whatever_is_proposed_stays_within_the_resource_policy_and_is_written_once(
+def test_vpa_status_stays_within_the_resource_policy_and_is_written_once(
     policies: list[Object], cpu: ResourceTarget, memory: ResourceTarget
 ) -> None:
     proposals = {"web": Proposal(cpu=cpu, memory=memory, strategy="trimtab")}

@@ -23,22 +23,22 @@ def pair() -> ServingCertificate:
     return generate_certificate(NAMES, now=NOW, validity=90 * DAY)
 
 
-def test_it_is_renewed_when_a_third_of_its_time_is_left(pair: ServingCertificate) -> None:
+def test_certificate_is_renewed_after_two_thirds_of_its_validity(pair: ServingCertificate) -> None:
     assert pair.is_valid_for(NAMES, now=NOW + 59 * DAY)
     assert not pair.is_valid_for(NAMES, now=NOW + 61 * DAY)
     assert pair.expires > NOW + 61 * DAY
 
 
-def test_it_is_renewed_when_a_clock_that_was_ahead_has_made_it(pair: ServingCertificate) -> None:
+def test_certificate_from_the_future_is_renewed(pair: ServingCertificate) -> None:
     assert not pair.is_valid_for(NAMES, now=NOW - DAY)
 
 
-def test_it_is_renewed_when_the_webhook_is_called_by_another_name(pair: ServingCertificate) -> None:
+def test_certificate_is_renewed_for_another_name(pair: ServingCertificate) -> None:
     assert pair.is_valid_for(NAMES[:1], now=NOW)
     assert not pair.is_valid_for(("other.svc",), now=NOW)
 
 
-def test_one_that_can_serve_nobody_is_told_from_one_that_can(pair: ServingCertificate) -> None:
+def test_certificate_that_can_serve_nobody_is_recognized(pair: ServingCertificate) -> None:
     """A Secret may hold what somebody else has put there."""
     other = generate_certificate(NAMES, now=NOW, validity=DAY)
     key = ec.generate_private_key(ec.SECP256R1())
@@ -56,7 +56,7 @@ def test_one_that_can_serve_nobody_is_told_from_one_that_can(pair: ServingCertif
     assert not replace(pair, certificate=plain, key=its_key).is_valid()
 
 
-def test_the_old_authority_is_trusted_beside_the_new_one_and_no_longer_than_it_matters(
+def test_certificate_bundle_keeps_the_old_authority_only_as_long_as_needed(
     pair: ServingCertificate,
 ) -> None:
     second = generate_certificate(NAMES, now=NOW + 60 * DAY, validity=90 * DAY).with_previous_authority(
@@ -75,7 +75,7 @@ def test_the_old_authority_is_trusted_beside_the_new_one_and_no_longer_than_it_m
     assert len(x509.load_pem_x509_certificates(late.authority)) == 1
 
 
-def test_the_authoritys_key_is_kept_nowhere_and_ours_is_never_shown(pair: ServingCertificate) -> None:
+def test_certificate_keys_are_never_stored_or_shown(pair: ServingCertificate) -> None:
     assert pair.key.count(b"PRIVATE KEY") == 2
     assert b"PRIVATE KEY" not in pair.authority + pair.certificate
     assert "PRIVATE KEY" not in repr(pair)

@@ -28,7 +28,7 @@ def test_cpu_and_memory_of_the_containers_that_are_sized_are_written_and_nothing
     }
 
 
-def test_a_sidecar_is_found_among_the_init_containers_and_those_are_left_as_they_are() -> None:
+def test_pod_patch_skips_sidecars() -> None:
     sidecar = {"name": "mesh", "restartPolicy": "Always", "resources": ASKED}
     stated = pod(initContainers=[{"name": "setup", "resources": ASKED}, sidecar])
     found = written(stated, mesh=Resources(5, None, 1 << 20, None), setup=SIZE)
@@ -38,11 +38,11 @@ def test_a_sidecar_is_found_among_the_init_containers_and_those_are_left_as_they
     }
 
 
-def test_a_pod_with_resources_as_a_whole_is_left_alone() -> None:
+def test_pod_patch_skips_pod_level_resources() -> None:
     assert written(pod(resources={"limits": {"cpu": "2"}}), web=SIZE) == {}
 
 
-def test_a_pod_that_no_controller_makes_is_left_alone() -> None:
+def test_pod_patch_skips_pods_without_a_controller() -> None:
     stated = pod()
     stated["metadata"]["ownerReferences"][0]["controller"] = False
     assert written(stated, web=SIZE) == {}

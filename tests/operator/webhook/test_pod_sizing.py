@@ -27,7 +27,7 @@ SMALL = Resources(100, None, 64 * MIB, 64 * MIB)
         {"metadata": {"ownerReferences": "me"}, "spec": {"initContainers": None}},
     ],
 )
-async def test_a_pod_that_makes_no_sense_to_us_is_let_in_as_it_is(stated: Object | None) -> None:
+async def test_pod_sizing_admits_a_malformed_pod_unchanged(stated: Object | None) -> None:
     admission = AdmissionHandlers(config=OperatorConfig, policies=list, size_pod=lambda _: {"web": SMALL})
     asked = {"uid": "1", "operation": "CREATE", "object": stated}
     async with (

@@ -46,7 +46,7 @@ async def test_policies_are_counted_up_where_they_change_and_not_in_the_thread_t
     ("annotations", "is_weighed"),
     [({"team": "shop"}, False), ({GUARDRAIL_ANNOTATION: "errors > bool 5"}, True)],
 )
-def test_only_an_annotation_that_is_judged_makes_a_policy_be_judged_anew(
+def test_webhook_server_validates_a_policy_again_only_for_a_relevant_annotation(
     annotations: dict[str, Any], *, is_weighed: bool
 ) -> None:
     then: dict[str, Any] = {"metadata": {"name": "web"}, "spec": {"mode": "Auto"}}

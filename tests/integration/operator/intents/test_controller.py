@@ -103,7 +103,10 @@ async def test_controller_does_nothing_on_unknown_objectives(env: IntentEnv, say
     [
         ({"dryRun": True}, "frozen: the operator runs with dryRun"),
         ({"intents": {"guardrails": [{"freeze": "peak season"}]}}, "frozen: peak season"),
-        ({"intents": {"guardrails": [{"forbidden": ["scaleOut"]}]}}, "no allowed action improves the objectives"),
+        (
+            {"intents": {"guardrails": [{"forbidden": ["scaleOut"]}]}},
+            "no allowed action improves the objectives",
+        ),
         ({"intents": {"guardrails": [{"maxTotalPods": 1}]}}, "the Intent waits for capacity"),
     ],
 )
