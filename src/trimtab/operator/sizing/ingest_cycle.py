@@ -65,7 +65,7 @@ class IngestCycle:
         view_publisher: WorkloadViewPublisher,
         enqueue: Callable[[WorkloadKey], None],
         metrics: Metrics,
-        intent_targets: Callable[[], AbstractSet[WorkloadKey]] = frozenset,
+        intent_targets: Callable[[], AbstractSet[WorkloadKey]],
     ) -> None:
         """Create the cycle; `intent_targets` returns workloads to ingest because an Intent controls them."""
         self._cluster_state = cluster_state

@@ -97,10 +97,10 @@ class SizingReconciler:
         view_publisher: WorkloadViewPublisher,
         cluster_constraints: Callable[[], ClusterConstraints],
         can_resize_in_place: Callable[[], bool],
-        memory_limits_fixed: Callable[[Iterable[Pod]], bool] = lambda _: False,
+        memory_limits_fixed: Callable[[Iterable[Pod]], bool],
         metrics: Metrics,
-        controlling_intent_name: Callable[[WorkloadKey], str] = lambda _: "",
-        unsynced_reason: Callable[[], str] = lambda: "",
+        controlling_intent_name: Callable[[WorkloadKey], str],
+        unsynced_reason: Callable[[], str],
     ) -> None:
         self._cluster_state = cluster_state
         self._policy_resolver = policy_resolver
@@ -135,6 +135,7 @@ class SizingReconciler:
                 self._metrics.reconciliation_errors.labels(name, type(error).__name__).inc()
                 raise
             finally:
+                # Even after an error: one workload that always fails must not hold back the status of its policy.
                 self._status_writer.mark_reconciled(key)
                 self._view_publisher.publish(key)
         return again

@@ -22,7 +22,7 @@ class WorkloadViewPublisher:
         policy_resolver: PolicyResolver,
         status_writer: PolicyStatusWriter,
         *,
-        controlling_intent_name: Callable[[WorkloadKey], str] = lambda _: "",
+        controlling_intent_name: Callable[[WorkloadKey], str],
     ) -> None:
         self._cluster_state = cluster_state
         self._policy_resolver = policy_resolver
