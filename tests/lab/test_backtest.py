@@ -15,7 +15,7 @@ from trimtab.lab.sample_data import generate_sample_trace
 from trimtab.lab.scores import CPU_HOUR, GIB, GIB_HOUR
 from trimtab.sizing import Settings, Strategy, TargetRange, Targets, strategy
 from trimtab.sizing.state.serialization import Array
-from trimtab.sizing.strategy import Floats, Indices
+from trimtab.sizing.strategy import Floats, Indices, Traits
 from trimtab.usage.trace import Trace
 
 GIVEN = BacktestSchedule(update=120.0, warm_up=0.0)
@@ -185,7 +185,7 @@ def test_backtest_without_stabilization_applies_each_proposal() -> None:
 
 def test_backtest_does_not_stabilize_a_strategy_that_covers_the_day() -> None:
     class Follows(Says):
-        covers_stabilization = True
+        traits = Traits(covers_stabilization=True)
 
         def recommend(self, t: float) -> Targets:
             self.cpu[:] = {0.0: 1.0, 120.0: 3.0}.get(t, 2.0)

@@ -21,7 +21,7 @@ from trimtab.sizing.constraints import Constraints
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.sizing.proposal import build_proposal
-from trimtab.sizing.strategy import TargetRange, Targets
+from trimtab.sizing.strategy import TargetRange, Targets, Traits
 from trimtab.sizing.tracking.proposal_history import ProposalHistory, ProposalHistorySettings
 
 HOUR, DAY = 3600, 86400
@@ -81,7 +81,7 @@ class NoisyLoad:
             0,
             strategy="test",
             recent=self.proposed.recent_targets(now, 0),
-            covers_stabilization=True,
+            traits=Traits(covers_stabilization=True),
         )
         evidence = Evidence(
             samples=5000,

@@ -822,7 +822,7 @@ async def test_ingester_restores_evidence_of_an_earlier_release(
 
 
 @pytest.mark.parametrize(
-    "strategy", [name for name in STRATEGIES.names() if STRATEGIES.load_type(name).counts_samples]
+    "strategy", [name for name in STRATEGIES.names() if STRATEGIES.load_type(name).traits.counts_samples]
 )
 async def test_ingester_weighs_backfilled_samples_by_their_duration(store: Store, strategy: str) -> None:
     """With a sample every five minutes, the day before the start weighed as much as the five hours after it."""

@@ -270,7 +270,7 @@ class JavaWorld:
             found = recommend_workload(
                 run(world.get_workload(KEY)),
                 run(world.list_pods()),
-                rules=rules(updateStrategy={"updateRequestsOnly": False}),
+                rules=rules(updateStrategy={"updateRequestsOnly": False}, changes={"minimum": 0.1}),
                 estimate={"web": known}.get,
                 constraints=Constraints(),
                 source="test",

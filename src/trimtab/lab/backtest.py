@@ -73,7 +73,7 @@ class _Replay:
         if ready.any():
             sizes = self.strategy.recommend(now)
             cpu = sizes.cpu.target
-            if not self.strategy.covers_stabilization:
+            if not self.strategy.traits.covers_stabilization:
                 cpu = _stabilize(now, cpu, self.cpu, self._recent_cpu)
             memory = _stabilize(now, sizes.memory.target, self.memory, self._recent_memory)
             self.cpu = self._apply(self.cpu, np.where(ready, cpu, np.nan), self.cpu_sums)

@@ -21,9 +21,10 @@ import numpy as np
 from trimtab.recommender.oom_kills import MemorySize, OomKill
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.proposal import Proposal, build_proposal, describe_settings
+from trimtab.sizing.recommendation import Factor
 from trimtab.sizing.state.array_state import ArrayState
 from trimtab.sizing.state.reindex import NEW_ROW, reindex
-from trimtab.sizing.strategy import STRATEGIES, Floats, Indices, Strategy, TargetRange, Targets, strategy
+from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets, strategy
 from trimtab.sizing.tracking.evidence_tracker import EvidenceTracker, EvidenceTrackerSettings
 from trimtab.sizing.tracking.proposal_history import HOUR, ProposalHistory, ProposalHistorySettings
 from trimtab.usage.aggregation import max_over_replicas, per_replica
@@ -244,16 +245,14 @@ class StrategyCohort(Cohort):
         sizer: Strategy[Any] = strategy(strategy_spec.strategy, containers=MIN_ROWS, **settings)
         history = ProposalHistory(MIN_ROWS, ProposalHistorySettings())
         super().__init__(strategy_spec, {"strategy": sizer, "proposed": history}, until=until)
-        self.aggregate = (
-            per_replica
-            if STRATEGIES.load_type(strategy_spec.strategy).wants_replica_samples
-            else max_over_replicas
-        )
+        self.aggregate = per_replica if sizer.traits.wants_replica_samples else max_over_replicas
         # A recommendation reports the stabilization as a factor of its own, only where it made a difference.
         reported = {name: value for name, value in settings.items() if name != "stabilization"}
         self._facts = (describe_settings(strategy_spec.strategy, reported),) if reported else ()
         self._containers_per_pod: dict[WorkloadContainer, int] = {}
         self._targets: Targets | None = None
+        self._targets_at = 0.0
+        self._explanations: dict[int, tuple[Factor, ...]] = {}
 
     @property
     def strategy(self) -> Strategy[Any]:
@@ -272,15 +271,16 @@ class StrategyCohort(Cohort):
         for t in (0.0, 60.0, WARM_UP_STEP):
             trial.observe(t, np.full(1, 0.1), np.full(1, 1e8))
         trial.recommend(2 * WARM_UP_STEP)
+        trial.explain(2 * WARM_UP_STEP, 0)
 
     def discard_results(self) -> None:
         """Compute the proposals again when they are next asked for."""
-        self._targets = None
+        self._replace_targets(None, 0.0)
 
     def share_pods(self, containers: Mapping[WorkloadContainer, int]) -> None:
         """Record how many containers share each pod: some strategies divide a pod's minimum among them."""
         # The minimum of VPA (25m, 250Mi) is that of a pod: without the count, each small sidecar got all of it.
-        if not self.strategy.divides_pod_minimum:
+        if not self.strategy.traits.divides_pod_minimum:
             return
         shared = {name: containers.get(name, 1) for name in self}
         if shared != self._containers_per_pod:
@@ -303,7 +303,7 @@ class StrategyCohort(Cohort):
             t = usage.start + step * usage.step
             # A strategy that counts samples would otherwise give a minute of the present five times the weight of one in the
             # history, which has a sample every five minutes.
-            for earlier in reversed(range(sample_weight if self.strategy.counts_samples else 1)):
+            for earlier in reversed(range(sample_weight if self.strategy.traits.counts_samples else 1)):
                 at = t - earlier * usage.step / sample_weight
                 for replica in range(int(usage.replica.max(initial=0)) + 1):
                     self._observe(usage, rows, step=step, replica=replica, t=at)
@@ -312,13 +312,13 @@ class StrategyCohort(Cohort):
                 self._propose(t)
         if running is None:
             self._observe_past_ooms(usage, rows)
-        self._targets = self._propose(self.ingested_until)
+        self._replace_targets(self._propose(self.ingested_until), self.ingested_until)
 
     def clear_estimates(self) -> None:
         """Withdraw all estimates until the next read: those from before a failure are outdated."""
         unknown = np.full(self.capacity, np.nan)
         nothing = TargetRange(target=unknown, lower=unknown, upper=unknown)
-        self._targets = Targets(cpu=nothing, memory=nothing)
+        self._replace_targets(Targets(cpu=nothing, memory=nothing), self.ingested_until)
 
     def observe_ooms(self, ooms: Iterable[OomKill]) -> None:
         """Ingest OOM kills that the evidence did not contain before, each with the memory that was requested.
@@ -335,17 +335,19 @@ class StrategyCohort(Cohort):
 
     def get_proposal(self, name: WorkloadContainer, *, now: float) -> Proposal:
         """Return the strategy's proposal for a container of this cohort."""
-        if self._targets is None:
+        targets = self._targets
+        if targets is None:
             self._divide_pod_minimum()
-            self._targets = self.strategy.recommend(now)
+            targets = self.strategy.recommend(now)
+            self._replace_targets(targets, now)
         row = self._rows[name]
         return build_proposal(
-            self._targets,
+            targets,
             row,
             strategy=self.strategy_spec.strategy,
-            facts=self._facts,
+            facts=(*self._facts, *self._explain(targets, row)),
             recent=self._proposal_history.recent_targets(now, row),
-            covers_stabilization=self.strategy.covers_stabilization,
+            traits=self.strategy.traits,
         )
 
     def _observe(self, usage: WorkloadUsage, rows: Indices, *, step: int, replica: int, t: float) -> None:
@@ -356,6 +358,19 @@ class StrategyCohort(Cohort):
             return
         sampled = rows[usage.container[columns]]
         self.strategy.observe(t, self._scatter(sampled, cpu), self._scatter(sampled, memory))
+
+    def _replace_targets(self, targets: Targets | None, at: float) -> None:
+        self._targets, self._targets_at = targets, at
+        self._explanations.clear()
+
+    def _explain(self, targets: Targets, row: int) -> tuple[Factor, ...]:
+        """Return the strategy's explanation of a row, computed once for each computation of the targets."""
+        if np.isnan(targets.cpu.target[row]) and np.isnan(targets.memory.target[row]):
+            return ()  # A withdrawn estimate has nothing to explain.
+        found = self._explanations.get(row)
+        if found is None:
+            found = self._explanations[row] = self.strategy.explain(self._targets_at, row)
+        return found
 
     def _propose(self, t: float) -> Targets:
         """Return the targets of all containers and remember them."""

@@ -76,7 +76,7 @@ class PolicyRules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     cpu: ResourceRules = ResourceRules()
     memory: ResourceRules = ResourceRules()
-    minimum_change: float = 0.1
+    minimum_change: float = 0.2
     stabilization: float = 0.0
     restarts_pods: bool = False
     """True if pods are replaced to get another size, by the policy or because the cluster cannot resize them.

@@ -14,7 +14,7 @@ import msgspec
 
 from trimtab.api.optimizationpolicy import MetricsConfig
 from trimtab.sizing.recommendation import Factor
-from trimtab.sizing.strategy import TargetRange, Targets
+from trimtab.sizing.strategy import TargetRange, Targets, Traits
 from trimtab.sizing.tracking.proposal_history import RecentTargets
 
 ROUNDING_TOLERANCE = 1e-6
@@ -34,6 +34,8 @@ class ResourceTarget(msgspec.Struct, frozen=True, gc=False):
     """True if the target covers the whole stabilization window of the policy, so that recent targets need not
     be kept.
     """
+    damps_changes: bool = False
+    """True if the strategy itself waits until a change pays, so that its range damps nothing."""
 
     def raise_to_recent(self) -> ResourceTarget:
         """Return the highest recent target with proportional bounds, for consumers that follow every number."""
@@ -41,8 +43,8 @@ class ResourceTarget(msgspec.Struct, frozen=True, gc=False):
         if not highest > self.target > 0:
             return self
         share = highest / self.target
-        return ResourceTarget(
-            highest, self.lower * share, self.upper * share, self.recent, self.covers_stabilization
+        return msgspec.structs.replace(
+            self, target=highest, lower=self.lower * share, upper=self.upper * share
         )
 
 
@@ -64,12 +66,15 @@ def build_proposal(
     strategy: str,
     facts: tuple[Factor, ...] = (),
     recent: RecentTargets = RecentTargets(),  # noqa: B008 - immutable
-    covers_stabilization: bool = False,
+    traits: Traits = Traits(),  # noqa: B008 - immutable
 ) -> Proposal:
     """Return the proposal of a strategy for the container in this row."""
     return Proposal(
-        cpu=_build_target(targets.cpu, row, 1000.0, recent.cpu, keeps=covers_stabilization),
-        memory=_build_target(targets.memory, row, 1.0, recent.memory),
+        cpu=_build_target(targets.cpu, row, 1000.0, recent.cpu, traits),
+        # No strategy sizes memory for the window: its highest recent target is always kept.
+        memory=_build_target(
+            targets.memory, row, 1.0, recent.memory, traits._replace(covers_stabilization=False)
+        ),
         strategy=strategy,
         facts=facts,
     )
@@ -94,12 +99,13 @@ def describe_settings(strategy: str, settings: Mapping[str, Any]) -> Factor:
 
 
 def _build_target(
-    bounds: TargetRange, row: int, units: float, lately: tuple[float, ...], *, keeps: bool = False
+    bounds: TargetRange, row: int, units: float, recent: tuple[float, ...], traits: Traits
 ) -> ResourceTarget:
     return ResourceTarget(
         float(bounds.target[row]) * units,
         float(bounds.lower[row]) * units,
         float(bounds.upper[row]) * units,
-        tuple(target * units for target in lately),
-        keeps,
+        tuple(target * units for target in recent),
+        traits.covers_stabilization,
+        traits.damps_changes,
     )

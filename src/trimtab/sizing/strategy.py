@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from trimtab.errors import TrimtabError
 from trimtab.plugins import Family, Settings
+from trimtab.sizing.recommendation import Factor
 from trimtab.sizing.state.array_state import ArrayState, S
 
 Floats = npt.NDArray[np.float64]
@@ -45,35 +46,43 @@ class Targets:
     memory: TargetRange
 
 
+class Traits(NamedTuple):
+    """The properties of a strategy that decide how it is fed and read. The defaults suit most."""
+
+    wants_replica_samples: bool = False
+    """True if the strategy wants a sample of each replica of a workload, one after another at the same time.
+    Otherwise it gets the replica that used most.
+    """
+    counts_samples: bool = True
+    """True if each sample counts the same, however long it lasts. Such a strategy gets a sample of the
+    past, which lasts as long as many of the present, as many times.
+    """
+    divides_pod_minimum: bool = False
+    """True if the strategy divides a minimum for a pod among its containers, and needs
+    `set_containers_per_pod`.
+    """
+    covers_stabilization: bool = False
+    """True if the strategy sizes CPU for the stabilization window of the policy; otherwise the highest recent
+    target is kept.
+    """
+    damps_changes: bool = False
+    """True if the strategy keeps a target until another one pays. The policy's `changes.minimum` alone then
+    decides which requests are near enough, and not the strategy's range as well.
+    """
+    is_baseline: bool = False
+    """True if the strategy is there for comparison, and not recommended for workloads."""
+
+
 class Strategy(ArrayState[S]):
     """Learns from usage and recommends targets. Its state is in arrays with one row per container."""
 
     settings_type: ClassVar[type[Settings]]
 
-    wants_replica_samples: ClassVar[bool] = False
-    """True if the strategy wants a sample of each replica of a workload, one after another at the same time.
-    Otherwise it gets the replica that used most.
-    """
-
-    counts_samples: ClassVar[bool] = True
-    """True if each sample counts the same, however long it lasts. Such a strategy gets a sample of the
-    past, which lasts as long as many of the present, as many times.
-    """
-
-    divides_pod_minimum: ClassVar[bool] = False
-    """True if the strategy divides a minimum for a pod among its containers, and needs
-    `set_containers_per_pod`.
-    """
+    traits: Traits = Traits()
+    """The properties of this strategy, which may follow from its settings."""
 
     def set_containers_per_pod(self, containers: Indices) -> None:
         """Set how many containers the pod of each row has."""
-
-    @property
-    def covers_stabilization(self) -> bool:
-        """True if the strategy sizes CPU for the stabilization window of the policy; otherwise the highest
-        recent target is kept.
-        """
-        return False
 
     @abstractmethod
     def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
@@ -86,6 +95,10 @@ class Strategy(ArrayState[S]):
     @abstractmethod
     def recommend(self, t: float) -> Targets:
         """Return the targets at `t` seconds, without a change of state."""
+
+    def explain(self, t: float, row: int) -> tuple[Factor, ...]:  # noqa: ARG002 - a strategy need not explain
+        """Explain the targets that `recommend(t)` returns for one container, in words."""
+        return ()
 
 
 STRATEGIES: Family[Strategy[Any]] = Family(noun="strategy", group="trimtab.strategies")

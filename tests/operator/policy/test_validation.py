@@ -178,3 +178,14 @@ def test_auto_in_a_dry_run_is_warned_of() -> None:
     (warning,) = verdict({"mode": "Auto"}, dry_run=True).warnings
     assert warning.startswith("spec.mode: the operator is in a dry run")
     assert verdict({"mode": "Recommend"}, dry_run=True).warnings == ()
+
+
+@pytest.mark.parametrize("name", ["krr", "peak", "autopilot-window", "autopilot-ml", "seasonal"])
+def test_review_policy_warns_of_a_baseline_strategy(name: str) -> None:
+    (warning,) = verdict({"strategy": {"name": name}}).warnings
+    assert warning.startswith(f"spec.strategy.name: {name} is for comparison")
+
+
+@pytest.mark.parametrize("name", ["trimtab", "vpa", "percentile"])
+def test_review_policy_accepts_a_product_strategy(name: str) -> None:
+    assert verdict({"strategy": {"name": name}}).warnings == ()

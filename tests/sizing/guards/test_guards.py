@@ -309,7 +309,7 @@ def test_first_limit_that_waits_keeps_the_namespace_default() -> None:
 
 def test_limit_ignores_small_changes_of_the_peak_and_rises_with_it() -> None:
     """It followed every fall of the peak, by bytes, and never rose."""
-    asked = with_(limit_rules(LimitMode.MULTIPLIER, multiplier=1.0), minimum_change=0.1)
+    asked = with_(limit_rules(LimitMode.MULTIPLIER, multiplier=1.0), minimum_change=0.11)
     has, limits_seen = Resources(100, None, 300 * MIB, 350 * MIB), []
     for peak in (305.0, 304.2, 304.9, 303.1, 305.5, 302.9, 290.0, 305.0, 289.0, 312.0, 370.0, 365.0, 250.0):
         evidence = with_(WELL_KNOWN, memory_peak=int(peak * MIB))
@@ -372,12 +372,12 @@ def test_deadband_keeps_request_within_the_plausible_range() -> None:
 
 
 def test_minimum_change_skips_small_changes_by_share_and_amount() -> None:
-    case, _ = cases(asked=with_(FREE, minimum_change=0.1))
-    assert change_size.apply_minimum_change(901, case) is not None
-    assert change_size.apply_minimum_change(900, case) is None
+    case, _ = cases(asked=with_(FREE, minimum_change=0.25))
+    assert change_size.apply_minimum_change(801, case) is not None
+    assert change_size.apply_minimum_change(800, case) is None
     restarting = with_(case, restarts_container=True)
-    assert change_size.apply_minimum_change(801, restarting) is not None, "a restart must be worth more"
-    assert change_size.apply_minimum_change(800, restarting) is None
+    assert change_size.apply_minimum_change(763, restarting) is not None, "a restart must be worth more"
+    assert change_size.apply_minimum_change(761, restarting) is None
     tiny, _ = cases(asked=with_(FREE, cpu=with_(FREE.cpu, min_change=5)), has=Resources(10))
     assert change_size.apply_minimum_change(6, tiny) is not None
     assert change_size.apply_minimum_change(5, tiny) is None
@@ -410,7 +410,10 @@ def test_largest_step_limits_increase_and_decrease() -> None:
 def test_largest_step_allows_small_increases_to_reach_the_target(
     has: Resources, changes: dict[str, Any]
 ) -> None:
-    asked = rules(changes=changes, resourceBounds={"cpu": {"min": "1m"}, "memory": {"min": "1Mi"}})
+    asked = rules(
+        changes={"minimum": 0.1, **changes},
+        resourceBounds={"cpu": {"min": "1m"}, "memory": {"min": "1Mi"}},
+    )
     for _ in range(200):
         found = sized(5000, GIB, has=has, asked=asked, around=Constraints(qos_class="Burstable")).resources
         if found == has:
@@ -431,7 +434,10 @@ def test_largest_step_allows_small_increases_to_reach_the_target(
 def test_largest_step_allows_small_decreases_to_reach_the_target(
     has: Resources, changes: dict[str, Any]
 ) -> None:
-    asked = rules(changes=changes, resourceBounds={"cpu": {"min": "1m"}, "memory": {"min": "1Mi"}})
+    asked = rules(
+        changes={"minimum": 0.1, **changes},
+        resourceBounds={"cpu": {"min": "1m"}, "memory": {"min": "1Mi"}},
+    )
     for _ in range(400):
         found = sized(
             20, 300 * MIB, has=has, asked=asked, around=Constraints(qos_class="Burstable")

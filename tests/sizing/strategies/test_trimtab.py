@@ -207,3 +207,28 @@ def test_trimtab_costs_less_than_vpa_without_more_harm() -> None:
     assert ours["cpu_under"] <= theirs["cpu_under"]
     assert ours["cpu_deficit"] <= theirs["cpu_deficit"]
     assert ours["dollars_month"] < theirs["dollars_month"]
+
+
+def test_trimtab_explains_forecast_margin_and_expected_cost_of_each_size() -> None:
+    hours = np.arange(12 * 24 * 6)[:, None] / 12
+    busy = (hours % 24 >= 9) & (hours % 24 < 17)
+    sizer = strategy("trimtab", 1)
+    assert sizer.explain(0.0, 0) == ()
+    live(sizer, np.where(busy, 2.0, 0.2), steady(300 * MIB, 24 * 6))
+    end = 300.0 * len(hours)
+    size = sizer.recommend(end).cpu.target[0]
+    cpu, memory = sizer.explain(end, 0)
+    assert (cpu.name, memory.name, cpu.source) == ("cpu forecast", "memory forecast", "strategy trimtab")
+    assert "same hour on former days, 200m; " in cpu.detail
+    assert "times that keeps time above it at" in cpu.detail
+    assert "costs least" in cpu.detail
+    assert "300Mi" in memory.detail
+    level, times = 0.2, float(cpu.detail.split("; ")[1].split(" ")[0])
+    assert abs(level * times - size) < 0.01 or f"{round(size * 1000)}m stays until" in cpu.detail
+
+
+def test_trimtab_explains_the_stabilization_window_that_it_covers() -> None:
+    sizer = strategy("trimtab", 1, stabilization=24 * HOUR)
+    live(sizer, steady(0.5, 48), steady(300 * MIB, 48))
+    cpu = sizer.explain(48 * HOUR, 0)[0]
+    assert any(words in cpu.detail for words in ("last 24 h", "busiest hour of former days", "slow mean"))

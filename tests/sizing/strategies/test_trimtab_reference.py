@@ -61,5 +61,5 @@ def test_kernels_give_the_sizes_of_the_reference(resource: str, seed: int, optio
         for reference in references:
             reference.close(epoch % 24, (epoch + 1) % 24, fleet["shape"], fleet["fleet"])
         np.testing.assert_allclose(
-            kernel.current_sizes, [each.held for each in references], rtol=1e-9, err_msg=f"epoch {epoch}"
+            kernel.current.held, [each.held for each in references], rtol=1e-9, err_msg=f"epoch {epoch}"
         )

@@ -30,9 +30,9 @@ class MemoryStepLimits(StepLimits):
 class ChangePolicy(ApiModel):
     """The smallest change that is made, and the largest in one step."""
 
-    minimum: Annotated[Number, Field(ge=0, le=1)] = 0.1
-    """The smallest change that is made, as a share of the request; 0.1 ignores changes below a tenth. A change that
-    restarts pods has to be twice as large."""
+    minimum: Annotated[Number, Field(ge=0, le=1)] = 0.2
+    """The smallest change that is made, as a share of the target; 0.2 leaves a request alone that is within a fifth of
+    its target. A change that restarts pods has to be a quarter larger."""
 
     stabilization: Annotated[Duration, DurationRange("0s", "24h")] = Duration.parse("24h")
     """A request is lowered only to the highest target of this period, up to 24h, so that capacity released at night

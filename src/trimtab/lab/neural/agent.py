@@ -31,7 +31,7 @@ from trimtab.lab.neural.network import build_network, load_weights, predict
 from trimtab.plugins import Settings
 from trimtab.sizing.state.serialization import Array
 from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY, deduplicate_kills
-from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets
+from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets, Traits
 
 OOM_NEED_SHARE = 0.5
 """The position of an OOM-killed container's need between what it had and what it gets."""
@@ -54,7 +54,7 @@ class AgentStrategy(Strategy[AgentStrategySettings]):
 
     name: ClassVar[str] = "learned"
     settings_type: ClassVar[type[Settings]] = AgentStrategySettings
-    counts_samples = False  # hours count, not samples
+    traits = Traits(counts_samples=False)  # Hours count, not samples.
 
     def __init__(self, containers: int, settings: AgentStrategySettings) -> None:
         super().__init__(containers, settings)

@@ -26,7 +26,7 @@ from trimtab.lab.neural.network import Network, build_network, load_weights, pre
 from trimtab.plugins import Settings
 from trimtab.sizing.state.serialization import Array
 from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY, deduplicate_kills
-from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets
+from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets, Traits
 
 MONTH_HOURS = 720.0
 STEPS_PER_QUANTILE = 4
@@ -241,7 +241,7 @@ class ForecasterStrategy(Strategy[ForecasterSettings]):
 
     name: ClassVar[str] = "forecaster"
     settings_type: ClassVar[type[Settings]] = ForecasterSettings
-    counts_samples = False  # hours count, not samples
+    traits = Traits(counts_samples=False)  # Hours count, not samples.
 
     def __init__(self, containers: int, settings: ForecasterSettings) -> None:
         super().__init__(containers, settings)

@@ -49,6 +49,7 @@ def review_policy(
     conflicts = _warn_of_conflicts(policy, others, operator_namespace=config.namespace)
     warnings = [
         *conflicts,
+        *_warn_of_baseline(policy.spec),
         *_warn_of_excluded_namespaces(policy.spec, config),
         *_warn_of_dry_run(policy.spec, config),
     ]
@@ -63,6 +64,19 @@ def _check_strategy(spec: OptimizationPolicySpec) -> Iterator[str]:
         yield from format_problems(error, prefix="spec.strategy.settings")
     except TrimtabError as error:
         yield f"spec.strategy.name: {error}"
+
+
+def _warn_of_baseline(spec: OptimizationPolicySpec) -> Iterator[str]:
+    """Warn of a strategy that is there to compare others with: nobody tunes it for workloads that people rely on."""
+    try:
+        is_baseline = STRATEGIES.load_type(spec.strategy.name).traits.is_baseline
+    except TrimtabError:
+        return  # The strategy is not installed: that is a problem and not a warning.
+    if is_baseline:
+        yield (
+            f"spec.strategy.name: {spec.strategy.name} is for comparison in scans and back-tests; "
+            "to size workloads choose trimtab, vpa or percentile"
+        )
 
 
 def _check_provider(spec: OptimizationPolicySpec, config: OperatorConfig) -> Iterator[str]:

@@ -30,7 +30,7 @@ from trimtab.sizing.stats.histogram import MASK, SHIFT, Histogram, HistogramRows
 from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY, scatter_memory
 from trimtab.sizing.stats.scaling import BUCKETS, MIN_CPU_UNIT, MIN_MEMORY_UNIT, UsageScaler
 from trimtab.sizing.stats.window import RollingMaxima
-from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets
+from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets, Traits
 
 HOUR = 3600.0
 OOM_WINDOW, OOM_SLICES, OOM_MARGIN = 48 * HOUR, 8, 1.1
@@ -216,6 +216,7 @@ class AutopilotMlStrategy(Strategy[AutopilotMlSettings]):
 
     name = "autopilot-ml"
     settings_type = AutopilotMlSettings
+    traits = Traits(is_baseline=True)
 
     def __init__(self, containers: int, settings: AutopilotMlSettings) -> None:
         super().__init__(containers, settings)

@@ -25,7 +25,7 @@ from trimtab.sizing.stats.histogram import MASK, SHIFT, Histogram, HistogramRows
 from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY, scatter_memory
 from trimtab.sizing.stats.scaling import BUCKETS, MIN_CPU_UNIT, MIN_MEMORY_UNIT, UsageScaler
 from trimtab.sizing.stats.window import RollingMaxima
-from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets
+from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets, Traits
 
 HOUR = 3600.0
 SLICES = 12
@@ -120,6 +120,7 @@ class AutopilotWindowStrategy(Strategy[AutopilotWindowSettings]):
 
     name = "autopilot-window"
     settings_type = AutopilotWindowSettings
+    traits = Traits(is_baseline=True)
 
     def __init__(self, containers: int, settings: AutopilotWindowSettings) -> None:
         super().__init__(containers, settings)

@@ -16,7 +16,7 @@ from trimtab.plugins import Settings
 from trimtab.sizing.state.serialization import Array
 from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_MEMORY, scatter_memory
 from trimtab.sizing.stats.window import CPU_BUCKETS, MEMORY_BUCKETS, RollingMaxima, RollingWindow
-from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets
+from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets, Traits
 
 MILLICORE, MIB = 1e-3, 2.0**20
 LOW_QUANTILE = 0.66
@@ -57,6 +57,7 @@ class KrrStrategy(Strategy[KrrSettings]):
 
     name = "krr"
     settings_type = KrrSettings
+    traits = Traits(is_baseline=True)
 
     def __init__(self, containers: int, settings: KrrSettings) -> None:
         super().__init__(containers, settings)

@@ -16,7 +16,7 @@ from trimtab.plugins import Settings
 from trimtab.sizing.state.serialization import Array
 from trimtab.sizing.stats.histogram import Histogram, build_exponential_buckets, find_buckets
 from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY, scatter_memory
-from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets
+from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets, Traits
 
 HOUR = 3600.0
 LOW_QUANTILE = 0.6
@@ -47,6 +47,7 @@ class PeakStrategy(Strategy[PeakSettings]):
 
     name = "peak"
     settings_type = PeakSettings
+    traits = Traits(is_baseline=True)
 
     def __init__(self, containers: int, settings: PeakSettings) -> None:
         super().__init__(containers, settings)

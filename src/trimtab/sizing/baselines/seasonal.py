@@ -26,7 +26,7 @@ from trimtab.sizing.state.serialization import Array
 from trimtab.sizing.stats.periods import find_periods
 from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY, scatter_memory
 from trimtab.sizing.stats.window import RollingMaxima
-from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets
+from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets, Traits
 
 HOUR, DAY = 3600.0, 86400.0
 P90_DEVIATIONS = 1.28
@@ -240,7 +240,7 @@ class SeasonalStrategy(Strategy[SeasonalSettings]):
 
     name = "seasonal"
     settings_type = SeasonalSettings
-    counts_samples = False  # Bins of an hour count, not samples.
+    traits = Traits(counts_samples=False, is_baseline=True)  # Bins of an hour count, not samples.
 
     def __init__(self, containers: int, settings: SeasonalSettings) -> None:
         super().__init__(containers, settings)

@@ -8,13 +8,16 @@ from trimtab.api.format import format_step
 from trimtab.api.quantity import MIB, ResourceName
 from trimtab.sizing.guards.context import GuardContext, GuardStep
 
-RESTART_FACTOR = 2.0
+RESTART_FACTOR = 1.25
 """The factor by which a change must be larger to be worth a restart of pods."""
 
 
 def apply_deadband(amount: int, case: GuardContext) -> GuardStep | None:
     """Keep a request that lies in the strategy's plausible range."""
     request, ask = case.request, case.proposed
+    # A second band beside the policy's own would mask changes.minimum.
+    if ask.damps_changes:
+        return None
     if request is not None and amount != request and ask.lower <= request <= ask.upper:
         why = (
             f"lies between {_format_bound(case.resource, ask.lower)} and {_format_bound(case.resource, ask.upper)}: "
@@ -45,7 +48,7 @@ def apply_largest_step(amount: int, case: GuardContext) -> GuardStep | None:
 
 
 def apply_minimum_change(amount: int, case: GuardContext) -> GuardStep | None:
-    """Skip a change that is too small to be worth its cost, as a share of the request and as an amount.
+    """Skip a change that is too small to be worth its cost, as a share of the target and as an amount.
 
     The whole distance counts: if only the next step did, a policy that allows small steps only would take
     none.
@@ -55,7 +58,9 @@ def apply_minimum_change(amount: int, case: GuardContext) -> GuardStep | None:
         return None
     if is_below_minimum_change(request, amount, case):
         return GuardStep(
-            request, f"a change of {abs(amount - request) / request:.0%} is too small", "policy changes"
+            request,
+            f"{abs(amount - request) / amount:.0%} from its target: too near to be worth a change",
+            "policy changes.minimum",
         )
     return None
 
@@ -63,7 +68,8 @@ def apply_minimum_change(amount: int, case: GuardContext) -> GuardStep | None:
 def is_below_minimum_change(before: int, after: int, case: GuardContext) -> bool:
     """Return whether a change is not worth making; one that restarts pods must be larger."""
     factor = RESTART_FACTOR if case.restarts_container else 1.0
-    return abs(after - before) < factor * max(case.rule.min_change, before * case.rules.minimum_change)
+    # A share of the target, not of the request: waste and shortage of the same share of the need count alike.
+    return abs(after - before) < factor * max(case.rule.min_change, after * case.rules.minimum_change)
 
 
 def apply_rounding(amount: int, case: GuardContext) -> GuardStep | None:

@@ -16,12 +16,20 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from pydantic import Field
 
+from trimtab.api.quantity import ResourceName
 from trimtab.plugins import Settings
+from trimtab.sizing.recommendation import Factor
 from trimtab.sizing.state.serialization import Array
 from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY, deduplicate_kills
-from trimtab.sizing.strategies.trimtab_engine.kernels import CostModel, DecayFactors, ErrorBuckets
+from trimtab.sizing.strategies.trimtab_engine.explanation import describe_choice
+from trimtab.sizing.strategies.trimtab_engine.kernels import (
+    CostModel,
+    DecayFactors,
+    EpochState,
+    ErrorBuckets,
+)
 from trimtab.sizing.strategies.trimtab_engine.state import ResourceState, ResourceTuning
-from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets
+from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets, Traits
 
 HOUR, DAY, MONTH = 3600.0, 86400.0, 30 * 86400.0
 
@@ -92,7 +100,7 @@ HARM, HALF_LIVES, STABILIZED = HarmCosts(), HalfLives(), StabilizationTuning()
 FLEET_COST_EPOCHS = 24.0
 """The number of a container's own epochs that the costs of the fleet count for."""
 DEADBAND = 0.2
-"""The distance from the size at which a request is worth a change."""
+"""The distance of the bounds from the target, for a VPA's status: its updater evicts pods outside of them."""
 FREQUENT_CHANGES = 7.0
 """The number of recent changes above which the next one must save more: about five a day."""
 OOM_NEED_SHARE = 0.5
@@ -141,11 +149,15 @@ class TrimtabStrategy(Strategy[TrimtabSettings]):
 
     name: ClassVar[str] = "trimtab"
     settings_type: ClassVar[type[Settings]] = TrimtabSettings
-    counts_samples = False  # A sample weighs by the time since the last one.
+    traits = Traits(
+        counts_samples=False, damps_changes=True
+    )  # A sample weighs by the time since the last one.
 
     def __init__(self, containers: int, settings: TrimtabSettings) -> None:
         super().__init__(containers, settings)
-        window = settings.stabilization if self.covers_stabilization else 0.0
+        window = settings.stabilization if settings.stabilization > settings.update else 0.0
+        self.traits = self.traits._replace(covers_stabilization=window > 0.0)
+        self._window_hours = window / HOUR
         cpu_price = (HARM.stabilized_cpu if window else HARM.cpu) / settings.cpu_risk
         oom_risk = settings.memory_risk * settings.update / MONTH
         self._cpu = ResourceState(
@@ -180,10 +192,6 @@ class TrimtabStrategy(Strategy[TrimtabSettings]):
         )
         self._clock = np.full(2, np.nan)  # The times of the last sample and of the first.
 
-    @property
-    def covers_stabilization(self) -> bool:
-        return self.settings.stabilization > self.settings.update
-
     def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
         before = float(self._clock[0])
         if np.isnan(before):
@@ -201,11 +209,25 @@ class TrimtabStrategy(Strategy[TrimtabSettings]):
         self._memory.raise_to(containers, bumped, memory + OOM_NEED_SHARE * (bumped - memory))
 
     def recommend(self, t: float) -> Targets:
-        cpu, memory = (self._sizes_at(resource, t) for resource in (self._cpu, self._memory))
+        cpu, memory = (self._state_at(resource, t).held for resource in (self._cpu, self._memory))
         return Targets(
             cpu=self._compute_range(cpu, self.settings.min_cpu),
             memory=self._compute_range(memory, self.settings.min_memory),
         )
+
+    def explain(self, t: float, row: int) -> tuple[Factor, ...]:
+        found: list[Factor] = []
+        resources: tuple[tuple[ResourceName, ResourceState], ...] = (
+            ("cpu", self._cpu),
+            ("memory", self._memory),
+        )
+        for name, resource in resources:
+            choice = resource.explain(self._state_at(resource, t), row)
+            if choice is not None:
+                window = self._window_hours if name == "cpu" else 0.0
+                detail = describe_choice(name, choice, window_hours=window)
+                found.append(Factor(f"{name} forecast", detail, f"strategy {self.name}"))
+        return tuple(found)
 
     def load_arrays(self, arrays: Mapping[str, Array]) -> None:
         for name, array in self.arrays().items():
@@ -220,15 +242,15 @@ class TrimtabStrategy(Strategy[TrimtabSettings]):
             **{f"memory.{name}": array for name, array in self._memory.arrays().items()},
         }
 
-    def _sizes_at(self, resource: ResourceState, t: float) -> Floats:
-        """Return the sizes from `t` on, as if the epoch ended now, unless it has just started."""
+    def _state_at(self, resource: ResourceState, t: float) -> EpochState:
+        """Return the state from `t` on, as if the epoch ended now, unless it has just started."""
         last = float(self._clock[0])
         if np.isnan(last):
-            return resource.current_sizes
+            return resource.current
         late = (t - float(self._clock[1])) / self.settings.update - self._epoch_number(last)
         if late < COMPLETE_SHARE and resource.has_sizes:
-            return resource.current_sizes
-        return resource.preview_sizes(self._epoch_hour(last), self._epoch_hour(t))
+            return resource.current
+        return resource.preview(self._epoch_hour(last), self._epoch_hour(t))
 
     def _epoch_number(self, t: float) -> float:
         return (t - float(self._clock[1])) // self.settings.update

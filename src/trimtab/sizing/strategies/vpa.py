@@ -33,7 +33,7 @@ from trimtab.sizing.stats.histogram import (
     is_empty,
 )
 from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY
-from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets
+from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets, Traits
 
 CPU_WEIGHT = 0.1
 MAX_UNITS = 1e14
@@ -231,8 +231,7 @@ class VpaStrategy(Strategy[VpaSettings]):
 
     name = "vpa"
     settings_type = VpaSettings
-    wants_replica_samples = True
-    divides_pod_minimum = True
+    traits = Traits(wants_replica_samples=True, divides_pod_minimum=True)
 
     def __init__(self, containers: int, settings: VpaSettings) -> None:
         super().__init__(containers, settings)

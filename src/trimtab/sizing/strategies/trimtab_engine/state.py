@@ -11,10 +11,12 @@ import numpy as np
 
 from trimtab.sizing.state.serialization import Array
 from trimtab.sizing.strategies.trimtab_engine import kernels
+from trimtab.sizing.strategies.trimtab_engine.explanation import Choice
 from trimtab.sizing.strategies.trimtab_engine.kernels import (
     EPOCH_FIELDS,
     FORECASTERS,
     MASS,
+    MEAN,
     STORED_FIELDS,
     UNREST_BOUNDARIES,
     CostModel,
@@ -31,6 +33,8 @@ FLEET_INTERVAL = 6
 BATCH_SAMPLES = 12
 """Samples of each container that are processed together, so that its state is loaded into the processor once.
 """
+EDGE_TOLERANCE = 1e-9
+"""The share by which a size may miss the edge of a bucket that it was chosen from."""
 EVENT_WEIGHT = 1e-9
 """The share of an epoch that an event without a duration stands for."""
 
@@ -88,9 +92,9 @@ class ResourceState:
         )
 
     @property
-    def current_sizes(self) -> Floats:
-        """The sizes of this epoch; NaN for a container that has none yet."""
-        return self._epoch_state.held
+    def current(self) -> EpochState:
+        """The state of this epoch; its held sizes are NaN for a container that has none yet."""
+        return self._epoch_state
 
     @property
     def has_sizes(self) -> bool:
@@ -130,9 +134,38 @@ class ResourceState:
             np.multiply(self._epoch.errors, np.float32(faded), out=self._epoch.errors)
             self._epoch.sums[:, MASS] *= faded
 
-    def preview_sizes(self, hour: int, hour_ahead: int) -> Floats:
-        """Return the sizes that `close_epoch` would compute now, without a change of state."""
-        return self._compute_next_epoch(hour, hour_ahead).held
+    def preview(self, hour: int, hour_ahead: int) -> EpochState:
+        """Return the state that `close_epoch` would compute now, beside the present one."""
+        return self._compute_next_epoch(hour, hour_ahead)
+
+    def explain(self, state: EpochState, row: int) -> Choice | None:
+        """Return how the size of one container was chosen; None if it has none yet."""
+        if np.isnan(state.held[row]) or np.isnan(state.bid[row, 0]):
+            return None
+        kind, model = kernels.find_unrest_class(state.level[row]), self._cost_model
+        chosen = kernels.choose_forecast(
+            state.cost[row], self._fleet.costs[kind], self._decay.fleet_cost_epochs
+        )
+        level, bid = float(np.exp(state.log_level[row, chosen])), float(state.bid[row, chosen])
+        fleet = self._decay.fleet_error_epochs * self._fleet.errors[kind, chosen]
+        weights = self._epoch.errors[row, chosen] + fleet
+        excess = np.maximum(level * self._edges[1:] - bid * (1 + EDGE_TOLERANCE), 0.0)
+        mass, usual, care = float(weights.sum()), float(state.level[row, MEAN]), float(state.care[row])
+        over = float(weights[excess > 0].sum()) / mass
+        unserved = float((weights * excess).sum()) / (mass * usual)
+        share = kernels.used_share(state.served[row], usual) ** model.leniency
+        return Choice(
+            forecaster=chosen,
+            level=level,
+            bid=bid,
+            held=float(state.held[row]),
+            over=over,
+            request_cost=share * bid / usual,
+            harm_cost=model.overuse_penalty * care * over
+            + (share + model.unserved_penalty * care) * unserved,
+            savings=float(state.expected_savings[row]),
+            required_savings=kernels.required_savings(model, state.recent_changes[row]),
+        )
 
     def clear_preview(self) -> None:
         """Drop the preview, which no longer follows from the state."""
