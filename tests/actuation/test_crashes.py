@@ -228,7 +228,7 @@ TestAnyTrouble.settings = settings(
 )
 
 
-def test_a_process_killed_at_every_single_moment_of_a_change_leaves_the_next_one_to_finish_it() -> None:
+def test_change_is_completed_after_a_kill_at_any_moment() -> None:
     for poisoned, way in product((False, True), WAYS):
         moment = 0
         while True:
@@ -247,7 +247,7 @@ def test_a_process_killed_at_every_single_moment_of_a_change_leaves_the_next_one
         assert moment > 6
 
 
-def test_where_no_kubelet_resizes_pods_only_canaries_are_evicted_and_once() -> None:
+def test_change_evicts_only_canaries_once_if_no_kubelet_resizes() -> None:
     """As those of whole CPUs under a static CPU manager: each new canary would be evicted for the same reason."""
     for way in WAYS:
         machine = Machine()
@@ -262,7 +262,7 @@ def test_where_no_kubelet_resizes_pods_only_canaries_are_evicted_and_once() -> N
         machine.teardown()
 
 
-def test_a_template_that_somebody_else_wrote_to_first_is_written_at_the_next_try() -> None:
+def test_change_retries_a_template_that_another_wrote_first() -> None:
     machine = Machine()
     machine.start(replicas=2, poisoned=False, way="Rollout")
     lost_races: list[str] = []
@@ -282,7 +282,7 @@ def test_a_template_that_somebody_else_wrote_to_first_is_written_at_the_next_try
     assert not machine.world.marks.reverted
 
 
-def test_of_a_workload_that_fails_it_is_known_what_was_last_applied() -> None:
+def test_change_remembers_the_last_applied_size_of_a_failing_workload() -> None:
     machine = Machine()
     machine.start(replicas=2, poisoned=False)
     machine.teardown()
@@ -295,7 +295,7 @@ def test_of_a_workload_that_fails_it_is_known_what_was_last_applied() -> None:
     assert world.marks.applied
 
 
-def test_who_is_always_told_that_another_was_first_comes_back_more_and_more_slowly() -> None:
+def test_change_retries_endless_conflicts_more_and_more_slowly() -> None:
     """As where an admission webhook says no by that code."""
     world = World(template=OLD, replicas=2)
     world.meddle = FAULTS["conflict"]
@@ -310,7 +310,7 @@ def test_who_is_always_told_that_another_was_first_comes_back_more_and_more_slow
     assert waits == [5, 10, 20, 40]
 
 
-def test_many_pods_that_are_refused_one_by_one_are_not_taken_for_a_race_that_is_always_lost() -> None:
+def test_change_does_not_take_many_refused_pods_for_an_endless_conflict() -> None:
     world = World(template=OLD, replicas=10)
     world.resized_before(NEW)
     world.roll()

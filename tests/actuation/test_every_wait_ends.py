@@ -162,7 +162,7 @@ class Life:
     never_open_from=None,
     limits_stay=False,
 ).via("issue 20, number 5")
-def test_every_change_ends_whatever_stays_broken(
+def test_change_ends_whatever_stays_broken(
     *,
     way: str,
     replicas: int,
@@ -186,7 +186,7 @@ def test_every_change_ends_whatever_stays_broken(
         assert all(seconds < LONGEST for seconds in life.longest.values()), life.says()
 
 
-def test_a_cron_job_whose_template_is_never_written_is_not_waited_for_for_ever() -> None:
+def test_change_of_an_unwritable_cron_job_template_ends() -> None:
     """A server that fails each time refuses nothing, so that only time tells."""
     begins = first_change(
         situation(wish(needed_memory={"web": 0}), pods=[], on=workload(resource=CRON_JOBS, update=""))
@@ -228,7 +228,7 @@ def promoted_then(way: str, *troubles: str, sizes: Sizes = NEW, **terms: Any) ->
 
 
 @pytest.mark.parametrize("trouble", ["nodes have no room", "nodes never have room"])
-def test_a_revert_that_nodes_have_no_room_for_ends_with_what_can_be_had(trouble: str) -> None:
+def test_revert_without_room_on_nodes_ends_with_what_is_possible(trouble: str) -> None:
     life = promoted_then("InPlace", trouble, sizes=LESS)
     for _ in range(30):
         life.step(STEP)
@@ -246,7 +246,7 @@ def test_a_revert_that_nodes_have_no_room_for_ends_with_what_can_be_had(trouble:
     )
 
 
-def test_a_revert_that_nodes_have_no_room_for_evicts_pods_where_it_may() -> None:
+def test_revert_without_room_on_nodes_evicts_where_allowed() -> None:
     """One after the other, each once; they come of their template's size, which is what they had."""
     life = promoted_then("InPlaceOrRollout", "nodes never have room", sizes=LESS)
     for _ in range(60):
@@ -256,7 +256,7 @@ def test_a_revert_that_nodes_have_no_room_for_evicts_pods_where_it_may() -> None
     assert not any(reason == "RevertIncomplete" for _, reason, _ in life.world.events)
 
 
-def test_an_evicted_pod_that_finds_no_node_takes_what_it_had_last_and_no_other_is_evicted() -> None:
+def test_revert_resizes_an_unschedulable_pod_to_its_last_size_and_evicts_no_other() -> None:
     life = promoted_then(
         "InPlaceOrRollout", "nodes never have room", "only small pods find a node", sizes=LESS
     )
@@ -267,7 +267,7 @@ def test_an_evicted_pod_that_finds_no_node_takes_what_it_had_last_and_no_other_i
     assert any("no node has room" in message for _, _, message in life.world.events)
 
 
-def test_a_revert_that_no_disruption_budget_lets_pods_go_for_ends() -> None:
+def test_revert_blocked_by_a_disruption_budget_ends() -> None:
     life = promoted_then("InPlaceOrRollout", "nodes never have room", "no disruption is allowed", sizes=LESS)
     for _ in range(150):
         life.step(STEP)
@@ -289,9 +289,7 @@ def test_relief_goes_before_a_revert_that_stands_still() -> None:
     assert any("goes first" in message for _, _, message in life.world.events)
 
 
-def test_a_rollout_that_is_paused_while_it_is_reverted_is_resized_in_place_or_left_to_whoever_resumes_it() -> (
-    None
-):
+def test_revert_of_a_paused_rollout_resizes_in_place_or_waits() -> None:
     stays = promoted_then("Rollout", "paused")
     for _ in range(10):
         stays.step(STEP)
@@ -304,7 +302,7 @@ def test_a_rollout_that_is_paused_while_it_is_reverted_is_resized_in_place_or_le
     assert resized.world.sizes == {tuple(OLD.items())}
 
 
-def test_a_template_that_cannot_be_put_back_does_not_hold_up_the_rest() -> None:
+def test_revert_continues_beside_an_unwritable_template() -> None:
     life = promoted_then("Rollout", "the template is refused")
     for _ in range(10):
         life.step(STEP)

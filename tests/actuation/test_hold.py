@@ -9,13 +9,13 @@ from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import MaintenanceWindow
 
 
-def test_who_holds_it_and_at_which_size_is_read_as_it_was_written() -> None:
+def test_hold_reads_back_its_owner_and_size() -> None:
     hold = Hold(who="ann", why="the sale", at=7, sizes={"web": resources(100, 64)})
     assert read_hold([(HOLD_ANNOTATION, hold.encode())]) == hold
 
 
 @pytest.mark.parametrize("text", ["until the sale is over", "", "{", '{"who": 1}', '{"sizes": {"web": 3}}'])
-def test_whatever_is_written_by_hand_holds(text: str) -> None:
+def test_hold_accepts_any_value_written_by_hand(text: str) -> None:
     found = read_hold([(HOLD_ANNOTATION, text)])
     assert found
     assert found.is_manual
@@ -23,11 +23,11 @@ def test_whatever_is_written_by_hand_holds(text: str) -> None:
     assert not found.sizes
 
 
-def test_without_the_annotation_nobody_holds_it() -> None:
+def test_hold_needs_its_annotation() -> None:
     assert read_hold([("trimtab.io/recommendation", "{}")]) is None
 
 
-def test_a_size_of_someones_choice_waits_for_no_window_and_no_interval() -> None:
+def test_hold_with_a_size_waits_for_no_window_or_interval() -> None:
     usual = wish(
         {"web": resources(100, 64)},
         min_interval=Duration.parse("1h"),

@@ -32,23 +32,23 @@ def case(wanted: Sizes, *, has: Sizes = OLD, **terms: Any) -> Observation:
     return situation(wish(wanted, needed_memory=NEED, memory_limits_fixed=True, **terms), pods=pods, on=on)
 
 
-def test_a_limit_that_cannot_be_lowered_stays_and_the_rest_is_changed() -> None:
+def test_memory_limit_that_cannot_be_lowered_stays_and_the_rest_changes() -> None:
     begins = begun(case(LESS))
     assert begins.way is UpdateMethod.IN_PLACE
     assert begins.after == {"web": Resources(400, None, 256 * MIB, 1024 * MIB)}
 
 
-def test_of_a_guaranteed_pod_memory_stays_as_a_whole_for_its_class_would_change() -> None:
+def test_memory_of_a_guaranteed_pod_stays_to_keep_its_class() -> None:
     begins = begun(case({"web": Resources(400, 400, 256 * MIB, 256 * MIB)}, has=GUARANTEED))
     assert begins.after == {"web": Resources(400, 400, 512 * MIB, 512 * MIB)}
 
 
-def test_where_only_the_limit_is_to_change_it_is_said_why_nothing_is() -> None:
+def test_memory_limit_alone_that_cannot_change_gives_the_reason() -> None:
     only_limit = {"web": Resources(1000, None, 512 * MIB, 600 * MIB)}
     assert why(next_actions(case(only_limit))) == MEMORY_LIMITS_FIXED
 
 
-def test_where_pods_may_be_replaced_the_limit_is_lowered_that_way() -> None:
+def test_memory_limit_is_lowered_by_replacement_if_allowed() -> None:
     begins = begun(case(LESS, allow_recreate=True))
     assert (begins.way, begins.after) == (UpdateMethod.ROLLOUT, LESS)
     never = begun(case(LESS, allow_recreate=True, template=TemplateUpdate.NEVER))
@@ -78,7 +78,7 @@ def drive(found: World, wanted: Any, *, steps: int = 60, kill_at: Phase | None =
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-def test_a_change_to_less_comes_to_its_end(*, is_known: bool) -> None:
+def test_memory_decrease_ends(*, is_known: bool) -> None:
     """Also where a version says nothing of it: then the server's refusal does, and it is reverted."""
     found = world()
     drive(found, wish(LESS, needed_memory=NEED, canary=QUICK, memory_limits_fixed=is_known))
@@ -121,9 +121,7 @@ def test_pods_that_come_after_such_a_revert_get_what_the_others_keep() -> None:
 
 
 @given(some_resources(), some_resources())
-def test_what_can_be_had_without_room_keeps_its_class_asks_for_no_more_and_lowers_no_limit(
-    now: Resources, wanted: Resources
-) -> None:
+def test_resize_without_room_keeps_class_and_requests_no_more(now: Resources, wanted: Resources) -> None:
     for given_to in (fit_without_growth(now, wanted), keep_memory_limit(now, wanted)):
         if now.memory_limit and wanted.memory_limit:
             assert (given_to.memory_limit or 0) >= now.memory_limit
@@ -138,9 +136,7 @@ def test_what_can_be_had_without_room_keeps_its_class_asks_for_no_more_and_lower
 
 @pytest.mark.parametrize("urgent", [False, True])
 @pytest.mark.parametrize("larger", ["web-0", "web-2"])
-def test_a_pod_with_a_larger_limit_keeps_it_and_does_not_keep_others_from_their_size(
-    larger: str, *, urgent: bool
-) -> None:
+def test_memory_limit_of_a_larger_pod_stays_and_does_not_block_others(larger: str, *, urgent: bool) -> None:
     """As one of an earlier template: its resize was refused, and that reverted the change of all, again and again."""
     found = world(LESS)
     found.pods_by_name[larger].spec = found.pods_by_name[larger].applied = dict(OLD)

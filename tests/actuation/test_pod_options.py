@@ -42,7 +42,7 @@ def marked(mark: OptionsAnnotation, **facts: object) -> Workload:
     )
 
 
-def test_a_profile_is_asked_for_as_an_extended_resource_of_whole_cores_and_a_class_by_annotation() -> None:
+def test_pod_options_request_a_profile_as_extended_resource_and_a_class_by_annotation() -> None:
     template = build_options_patch(asked())["spec"]["template"]
     assert template["metadata"]["annotations"] == {CACHE_CLASS: "guaranteed", POWER_PROFILE: "performance"}
     amount = {"power.intel.com/performance": "2"}
@@ -51,26 +51,26 @@ def test_a_profile_is_asked_for_as_an_extended_resource_of_whole_cores_and_a_cla
     ]
 
 
-def test_a_profile_may_name_its_vendor() -> None:
+def test_pod_options_profile_may_name_its_vendor() -> None:
     mark = replace(asked(), after=PodOptions(None, "example.com/fast"))
     (container,) = build_options_patch(mark)["spec"]["template"]["spec"]["containers"]
     assert container["resources"]["limits"] == {"example.com/fast": "2"}
 
 
-def test_what_is_not_chosen_any_more_is_given_up() -> None:
+def test_pod_options_remove_what_is_no_longer_chosen() -> None:
     assert build_options_patch(replace(asked(), after=PodOptions()))["spec"]["template"] == {
         "metadata": {"annotations": {}}
     }
 
 
-def test_a_rollout_that_has_come_to_its_end_is_settled() -> None:
+def test_pod_options_rollout_that_ended_is_settled() -> None:
     found = advance_options_change(marked(asked()), now=NOW + 30)
     assert found is not None
     assert (found.phase, found.in_effect) == (OptionsPhase.SETTLED, FAST)
     assert advance_options_change(marked(found), now=NOW + 10_000) is None
 
 
-def test_a_rollout_is_waited_for_and_then_taken_back_to_what_was_before() -> None:
+def test_pod_options_rollout_is_waited_for_and_reverted() -> None:
     before = PodOptions("burstable", None)
     under_way = marked(replace(asked(had=before), updated=1), is_rolling_out=True)
     assert advance_options_change(under_way, now=NOW + PROGRESS_DEADLINE - 1) is None
@@ -80,7 +80,7 @@ def test_a_rollout_is_waited_for_and_then_taken_back_to_what_was_before() -> Non
     assert "spec" not in build_options_patch(found)["spec"]["template"]
 
 
-def test_a_rollout_that_a_clock_ahead_has_begun_is_not_waited_for_until_then() -> None:
+def test_pod_options_rollout_started_by_a_clock_ahead_is_not_waited_for() -> None:
     found = advance_options_change(
         marked(replace(asked(now=NOW + 86_400), updated=1), is_rolling_out=True), now=NOW
     )
@@ -88,7 +88,7 @@ def test_a_rollout_that_a_clock_ahead_has_begun_is_not_waited_for_until_then() -
     assert (found.phase, found.since) == (OptionsPhase.REVERTED, NOW)
 
 
-def test_a_second_choice_during_a_rollout_goes_back_to_what_was_before_the_first() -> None:
+def test_pod_options_second_choice_reverts_to_before_the_first() -> None:
     first = replace(asked(had=PodOptions("burstable", None)), after=PodOptions("guaranteed", None))
     second = start_options_change(
         marked(first), FAST, had=PodOptions("guaranteed", None), container="web", cores=1, now=NOW + 5
@@ -96,7 +96,7 @@ def test_a_second_choice_during_a_rollout_goes_back_to_what_was_before_the_first
     assert second.before == PodOptions("burstable", None)
 
 
-def test_a_mark_that_was_copied_from_elsewhere_or_cannot_be_read_says_nothing() -> None:
+def test_pod_options_ignore_a_copied_or_unreadable_annotation() -> None:
     assert read_options_annotation(marked(replace(asked(), uid="another"))) is None
     assert read_options_annotation(workload(annotations={OPTIONS_ANNOTATION: "by hand"})) is None
 
@@ -109,7 +109,7 @@ def test_options_come_only_to_pods_that_a_rollout_replaces() -> None:
     assert not supports_rollout(workload(partition=1))
 
 
-def test_what_most_pods_have_is_what_there_is() -> None:
+def test_pod_options_are_those_of_most_pods() -> None:
     fast = replace(pod("web-1"), annotations=((CACHE_CLASS, "guaranteed"),))
     assert most_common_options([pod("web-0"), fast, fast]) == PodOptions("guaranteed", None)
     assert most_common_options([]) == PodOptions()

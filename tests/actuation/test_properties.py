@@ -300,7 +300,7 @@ def test_property_26_failure_event_creation(code: int, replicas: int, new: Resou
         assert "raise the quota" in world.marks.reverted.why
 
 
-def test_a_server_that_does_not_know_of_resizing_is_asked_again_later_and_not_at_once() -> None:
+def test_change_retries_a_server_without_resize_later() -> None:
     """While API servers are upgraded one after the other, one of them has the subresource and another has not."""
     world, asked = World(template={"web": SMALL}, replicas=1), []
 
@@ -323,7 +323,7 @@ def test_a_server_that_does_not_know_of_resizing_is_asked_again_later_and_not_at
 
 @pytest.mark.parametrize("update", ["RollingUpdate", "OnDelete"])
 @pytest.mark.parametrize("after", [0, 30, 90])
-def test_a_template_that_is_set_back_by_others_is_not_fought_for(update: str, after: int) -> None:
+def test_change_does_not_fight_for_a_template_that_others_restore(update: str, after: int) -> None:
     """As a GitOps tool does it, whoever owns the field: at once, or while pods are replaced."""
     world = World(template={"web": SMALL}, replicas=3, update=update)
     due: list[int] = []
@@ -347,7 +347,7 @@ def test_a_template_that_is_set_back_by_others_is_not_fought_for(update: str, af
     assert ("Warning", "Reverted", world.marks.reverted.why) in world.events
 
 
-def test_a_template_that_is_set_back_after_the_change_was_done_is_changed_once_a_day() -> None:
+def test_change_repeats_a_restored_template_once_a_day() -> None:
     world = World(template={"web": SMALL}, replicas=2)
     terms: dict[str, Any] = {"allow_recreate": True, "can_resize_in_place": False, "take_ownership": True}
     wanted = wish(needed_memory=PLENTY, canary=QUICK, min_interval=Duration.from_seconds(60), **terms)
@@ -375,7 +375,7 @@ def test_a_template_that_is_set_back_after_the_change_was_done_is_changed_once_a
     assert "GitOps" not in other.reason, "that is somebody's own change"
 
 
-def test_a_template_that_is_set_back_and_replaces_nobody_keeps_no_pod_from_its_next_size() -> None:
+def test_change_resizes_pods_although_a_template_is_restored() -> None:
     world = World(template={"web": SMALL}, replicas=2, update="OnDelete")
     terms: dict[str, Any] = {
         "canary": QUICK,
@@ -404,7 +404,7 @@ def test_pods_are_resized_without_a_template_that_is_set_back_where_they_need_no
     assert world.sizes == {(("web", LARGE),)}
 
 
-def test_a_refusal_does_not_hold_for_a_day_when_the_clock_is_set_back_by_one() -> None:
+def test_refusal_ends_although_the_clock_is_set_back_by_a_day() -> None:
     world, wanted = World(template={"web": SMALL}, replicas=1), wish(needed_memory=PLENTY, canary=QUICK)
     drive(world, wanted)
     world.replicas += 1
@@ -466,7 +466,7 @@ def test_property_32_api_call_efficiency(old: Resources, new: Resources, replica
 
 
 @given(old=some_resources(), new=some_resources())
-def test_the_qos_class_never_changes_by_accident(old: Resources, new: Resources) -> None:
+def test_change_never_alters_the_qos_class_by_accident(old: Resources, new: Resources) -> None:
     case = situation(
         wish({"web": new}, needed_memory=PLENTY, allow_recreate=True),
         pods=[pod(sizes={"web": old})],
@@ -479,7 +479,7 @@ def test_the_qos_class_never_changes_by_accident(old: Resources, new: Resources)
 
 
 @given(old=requests, new=requests.filter(lambda each: each != SMALL))
-def test_a_cron_job_is_sized_by_its_template_alone(old: Resources, new: Resources) -> None:
+def test_change_sizes_a_cron_job_by_its_template_alone(old: Resources, new: Resources) -> None:
     case = situation(
         wish({"web": new}, needed_memory=PLENTY),
         pods=[],
@@ -501,7 +501,7 @@ def test_a_cron_job_is_sized_by_its_template_alone(old: Resources, new: Resource
 @pytest.mark.parametrize(
     ("halted", "said"), [({"paused": True}, "paused"), ({"partition": 2}, "end at partition 2")]
 )
-def test_a_rollout_that_would_not_come_to_all_pods_is_not_begun(halted: Any, said: str) -> None:
+def test_rollout_that_would_not_reach_all_pods_is_not_started(halted: Any, said: str) -> None:
     on = workload(resource=STATEFUL_SETS, **halted)
     elsewhere = wish(allow_recreate=True, can_resize_in_place=False)
     assert said in why(next_actions(situation(elsewhere, on=on)))
@@ -510,7 +510,7 @@ def test_a_rollout_that_would_not_come_to_all_pods_is_not_begun(halted: Any, sai
     assert (begins.way, begins.patches_template) == (UpdateMethod.IN_PLACE, False)
 
 
-def test_no_pod_is_evicted_where_one_is_missing() -> None:
+def test_change_evicts_no_pod_while_one_is_missing() -> None:
     change = begun(
         situation(wish(allow_recreate=True, can_resize_in_place=False), on=workload(update="OnDelete"))
     )
@@ -523,6 +523,6 @@ def test_no_pod_is_evicted_where_one_is_missing() -> None:
     assert "yet to take effect" in why(next_actions(situation(wanted, pods=[pod()], on=on)))
 
 
-def test_a_look_at_what_passes_comes_soon() -> None:
+def test_executor_rechecks_temporary_states_soon() -> None:
     (wait,) = next_actions(situation(on=workload(rolling=True)))
     assert wait == Wait(NOW + DEADLINES.recheck, "a rollout is under way")

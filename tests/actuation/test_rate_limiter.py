@@ -34,7 +34,7 @@ takings = st.lists(
 
 
 @given(cluster=limits, namespace=limits, node=limits, asked=takings)
-def test_no_scope_ever_has_more_at_once_or_a_minute_than_its_limit(
+def test_rate_limiter_keeps_each_scope_within_its_limits(
     cluster: DisruptionLimit,
     namespace: DisruptionLimit,
     node: DisruptionLimit,
@@ -71,7 +71,7 @@ def test_no_scope_ever_has_more_at_once_or_a_minute_than_its_limit(
                 assert sum(now - each[0] < MINUTE for each in all_taken) <= limit.max_per_minute
 
 
-def test_a_scale_down_does_not_take_the_slot_that_a_scale_up_waits_for() -> None:
+def test_rate_limiter_keeps_a_slot_for_a_waiting_increase() -> None:
     pace = pacer(cluster=DisruptionLimit(max_concurrent=1, max_per_minute=100))
     assert pace.acquire("first", HERE, priority=Priority.DECREASE, now=0) == 0
     again = pace.acquire("up", HERE, priority=Priority.INCREASE, now=0)
@@ -83,7 +83,7 @@ def test_a_scale_down_does_not_take_the_slot_that_a_scale_up_waits_for() -> None
     assert pace.acquire("down", HERE, priority=Priority.DECREASE, now=again) == again
 
 
-def test_those_who_wait_come_back_one_by_one_and_keep_their_turn() -> None:
+def test_rate_limiter_admits_waiting_changes_one_by_one_in_order() -> None:
     pace = pacer(cluster=DisruptionLimit(max_concurrent=1, max_per_minute=60))
     pace.acquire("first", HERE, priority=Priority.INCREASE, now=0)
     turns = [pace.acquire(number, HERE, priority=Priority.INCREASE, now=0) for number in range(1000)]
@@ -98,14 +98,14 @@ def test_taking_back_waits_for_nobody() -> None:
     assert pace.acquire("back", HERE, priority=Priority.REVERT, now=0) == 0
 
 
-def test_a_slot_that_nobody_gives_back_is_free_in_the_end() -> None:
+def test_rate_limiter_frees_a_leaked_slot_in_the_end() -> None:
     pace = pacer(cluster=DisruptionLimit(max_concurrent=1, max_per_minute=100))
     pace.acquire("lost", HERE, priority=Priority.INCREASE, now=0)
     assert pace.acquire("next", HERE, priority=Priority.INCREASE, now=DEADLINES.slot - 1) > DEADLINES.slot - 1
     assert pace.acquire("next", HERE, priority=Priority.INCREASE, now=DEADLINES.slot) == DEADLINES.slot
 
 
-def test_a_change_that_finds_no_room_does_not_begin_and_asks_nobody() -> None:
+def test_rate_limiter_without_a_slot_starts_no_change_and_sends_no_request() -> None:
     full = pacer(cluster=DisruptionLimit(max_concurrent=1, max_per_minute=99))
     full.acquire("another", HERE, priority=Priority.INCREASE, now=NOW)
     world = World(template={"web": SMALL}, replicas=2)
@@ -137,7 +137,7 @@ def test_pods_are_resized_no_more_at_once_than_may_be() -> None:
     assert world.sizes == {(("web", LARGE),)}
 
 
-def test_a_pod_that_its_node_evicts_while_it_is_resized_keeps_no_slot() -> None:
+def test_rate_limiter_frees_the_slot_of_an_evicted_pod() -> None:
     """What is left of it stays, as it was, until somebody deletes it."""
     world = World(template={"web": SMALL}, replicas=2)
     actuator = ChangeExecutor(
@@ -155,7 +155,7 @@ def test_a_pod_that_its_node_evicts_while_it_is_resized_keeps_no_slot() -> None:
     assert [live.spec["web"] for live in world.pods_by_name.values()].count(LARGE) == 2
 
 
-def test_another_pace_holds_from_now_on_and_what_is_held_stays_held() -> None:
+def test_rate_limiter_applies_new_limits_and_keeps_held_slots() -> None:
     one = DisruptionLimit(max_concurrent=1, max_per_minute=1000)
     pace = pacer(node=one)
     assert pace.acquire("first", HERE, priority=Priority.INCREASE, now=NOW) == NOW
@@ -172,14 +172,14 @@ def test_another_pace_holds_from_now_on_and_what_is_held_stays_held() -> None:
     assert pace.acquire("third", HERE, priority=Priority.INCREASE, now=NOW + 5) > NOW + 5
 
 
-def test_a_clock_that_is_set_back_keeps_nobody_waiting_until_it_is_where_it_was() -> None:
+def test_rate_limiter_survives_a_clock_that_is_set_back() -> None:
     one = pacer(cluster=DisruptionLimit(max_concurrent=2, max_per_minute=1))
     assert one.acquire("a", LimitScope("n"), priority=Priority.INCREASE, now=86_400.0) == 86_400.0
     assert one.acquire("b", LimitScope("n"), priority=Priority.INCREASE, now=86_400.0) > 86_400.0
     assert one.acquire("b", LimitScope("n"), priority=Priority.INCREASE, now=10.0) == 10.0
 
 
-def test_who_began_to_look_minutes_ago_makes_nobody_elses_slots_free() -> None:
+def test_rate_limiter_frees_no_slots_of_others_for_an_old_check() -> None:
     """A look asks Prometheus and the API server, which may be slow, and goes by the time at which it began."""
     one = pacer(cluster=DisruptionLimit(max_concurrent=1, max_per_minute=100))
     assert one.acquire("a", LimitScope("n"), priority=Priority.INCREASE, now=1000.0) == 1000.0

@@ -102,7 +102,7 @@ def test_relief_begins_at_once_whatever_else_would_wait(
     assert begins.phase is Phase.PROMOTING
 
 
-def test_a_change_that_is_no_relief_waits_for_all_of_that() -> None:
+def test_change_that_is_no_relief_waits_for_its_conditions() -> None:
     four = [pod(f"web-{n}", sizes=SIZE) for n in range(4)]
     marks = ChangeAnnotations(reverted=RESTS)
     assert "was reverted" in why(next_actions(marked(marks, four, wish(MORE, needed_memory=NEED))))
@@ -139,7 +139,7 @@ def test_relief_goes_on_while_a_guardrail_is_broken_and_others_roll_it_out() -> 
 
 
 @pytest.mark.parametrize("reason", ["Deferred", "Infeasible"])
-def test_a_pod_without_room_does_not_cost_the_others_their_relief(reason: str) -> None:
+def test_relief_continues_beside_a_pod_without_room(reason: str) -> None:
     begins = begun(marked(ChangeAnnotations(), [killed(n) for n in range(4)], urgent()))
     full = killed(0, sizes=MORE, applied=SIZE, resize=PodResize("PodResizePending", reason, "no room"))
     pods = [full, *(killed(n, sizes=MORE) for n in range(1, 4))]
@@ -195,7 +195,7 @@ def lowered(phase: Phase = Phase.CANARY, **terms: Any) -> OngoingChange:
     return msgspec.structs.replace(begins, phase=phase)
 
 
-def test_a_canary_of_something_else_gives_way_to_relief() -> None:
+def test_relief_replaces_another_canary() -> None:
     pods = [killed(n) for n in range(3)] + [pod("web-3", sizes=LESS_CPU)]
     back = noted(next_actions(marked(ChangeAnnotations(change=lowered()), pods, urgent()))).change
     assert back
@@ -203,7 +203,7 @@ def test_a_canary_of_something_else_gives_way_to_relief() -> None:
     assert "goes first" in back.reason
 
 
-def test_a_change_that_waits_for_its_window_gives_way_to_relief_and_is_not_promoted_by_it() -> None:
+def test_relief_replaces_a_change_that_waits_for_its_window() -> None:
     closed: dict[str, Any] = {"windows": NIGHTS}
     waits = lowered(Phase.PROMOTING)
     pods = [killed(n) for n in range(3)] + [pod("web-3", sizes=LESS_CPU)]
@@ -216,7 +216,7 @@ def test_a_change_that_waits_for_its_window_gives_way_to_relief_and_is_not_promo
     )
 
 
-def test_a_held_workload_gets_no_relief_so_nothing_gives_way_to_it() -> None:
+def test_relief_does_not_apply_to_a_held_workload() -> None:
     """A revert was given up for relief that the hold forbade: a pod kept a tenth of its CPU though room came soon."""
     held = {"hold_reason": "held by ann"}
     waits = lowered(Phase.PROMOTING)
@@ -233,7 +233,7 @@ def test_a_held_workload_gets_no_relief_so_nothing_gives_way_to_it() -> None:
     assert "does not have its previous size yet" in why(next_actions(reverting))
 
 
-def test_a_change_that_goes_on_by_itself_comes_to_its_end_first() -> None:
+def test_relief_waits_for_a_change_that_continues_by_itself() -> None:
     """It takes minutes, and to turn round in the middle of a rollout would take longer."""
     pods = [killed(n, sizes=LESS_CPU) for n in range(4)]
     deeds = next_actions(marked(ChangeAnnotations(change=lowered(Phase.PROMOTING)), pods, urgent()))
@@ -254,7 +254,7 @@ def test_relief_comes_within_minutes_after_a_revert_with_a_week_of_rest() -> Non
     assert world.sizes == {(("web", MORE["web"]),)}
 
 
-def test_no_limit_is_more_memory_than_any() -> None:
+def test_memory_without_a_limit_is_more_than_any_limit() -> None:
     unlimited = {"web": Resources(100, None, 256 * MIB, None)}
     assert adds_memory(SIZE, unlimited)
     assert not adds_memory(unlimited, SIZE)

@@ -51,12 +51,12 @@ assert compiled(2) == 3
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_what_a_big_read_took_is_given_back() -> None:
+def test_memory_trim_returns_the_memory_of_a_large_read() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
     assert float(done.stdout) < 20
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_compiler_that_has_done_its_work_holds_no_pages_and_still_works() -> None:
+def test_memory_trim_releases_the_pages_of_a_compiler_that_still_works() -> None:
     done = subprocess.run([sys.executable, "-c", LLVM], capture_output=True, text=True, check=True)
     assert min(map(float, done.stdout.split())) > 20

@@ -41,7 +41,7 @@ NEW = {"web": Resources(600, None, 512 * MIB, 512 * MIB)}
 
 
 @given(st.integers(1, 40), st.integers(1, 99))
-def test_the_exact_test_agrees_with_fractions(of: int, percent: int) -> None:
+def test_health_exact_test_agrees_with_fractions(of: int, percent: int) -> None:
     chance = Fraction(percent, 100)
     for count in range(of + 1):
         tail = sum(
@@ -51,7 +51,7 @@ def test_the_exact_test_agrees_with_fractions(of: int, percent: int) -> None:
 
 
 @given(st.integers(2, 60), st.integers(1, 10**7), st.integers(1, 10**7))
-def test_of_harmless_changes_no_more_are_taken_for_harm_than_was_meant(
+def test_health_takes_no_more_harmless_changes_for_harm_than_intended(
     events: int, watched_before: int, watched: int
 ) -> None:
     """Events that fall into either time by chance alone; at least one of them before."""
@@ -72,7 +72,7 @@ def test_of_harmless_changes_no_more_are_taken_for_harm_than_was_meant(
     st.integers(1, 10),
     st.integers(1, 10**6),
 )
-def test_more_restarts_in_no_more_time_are_never_less_suspicious(
+def test_health_finds_more_restarts_in_the_same_time_never_less_suspicious(
     then: int, watched_before: int, counted: int, watched: int, more: int, less: int
 ) -> None:
     if is_more_than_chance(then, watched_before, counted, watched):
@@ -125,9 +125,7 @@ def test_harmless_changes_are_seldom_taken_for_harm(pods: int, per_day: float) -
 @pytest.mark.parametrize(
     ("before", "after"), [(0.0, 400.0), (0.05, 400.0), (0.2, 400.0)], ids=["never", "seldom", "now and then"]
 )
-def test_a_change_after_which_pods_restart_every_few_minutes_is_noticed(
-    pods: int, before: float, after: float
-) -> None:
+def test_health_notices_restarts_every_few_minutes(pods: int, before: float, after: float) -> None:
     # Of a single pod that restarted hours ago nothing is said by one more restart: that it stays unready will.
     assert reverted(pods, before, after) >= (0.9 if pods > 1 else 0.8)
 
@@ -150,12 +148,12 @@ def test_pods_that_have_restarted_more_often_for_an_hour_do_not_do_so_by_the_cha
 
 
 @pytest.mark.parametrize(("pods", "after"), [(50, 20.0), (200, 5.0)])
-def test_many_pods_show_a_smaller_harm(pods: int, after: float) -> None:
+def test_health_notices_a_smaller_harm_among_many_pods(pods: int, after: float) -> None:
     """Where a tenth of them, or a thirtieth, restarts in ten minutes."""
     assert reverted(pods, 0.05, after) >= 0.9
 
 
-def test_one_restart_among_many_pods_is_no_harm_and_that_of_a_quiet_small_workload_is() -> None:
+def test_health_weighs_one_restart_by_the_number_and_history_of_pods() -> None:
     for pods, harm in ((200, False), (100, False), (3, True), (1, True)):
         usual = health_before(
             fleet(pods, random.Random(1), 0.0), now=NOW, window=WINDOW, signals=HarmSignals()
@@ -164,7 +162,7 @@ def test_one_restart_among_many_pods_is_no_harm_and_that_of_a_quiet_small_worklo
         assert bool(compare_health(usual, now, HarmSignals()).worse) is harm
 
 
-def test_a_pod_that_restarts_every_hour_is_known_to_do_so_though_only_its_last_end_is() -> None:
+def test_health_knows_an_hourly_restart_by_its_last_exit() -> None:
     hourly = [pod(created=NOW - 10 * DAY, exits={"web": ContainerTermination("Error", 1, NOW - 1800)})]
     usual = health_before(hourly, now=NOW, window=WINDOW, signals=HarmSignals())
     assert (usual.restarted, usual.watched) == (1, 1800)
@@ -177,7 +175,7 @@ def test_a_pod_that_restarts_every_hour_is_known_to_do_so_though_only_its_last_e
 
 
 @given(st.integers(1, WINDOW))
-def test_to_look_often_makes_no_restart_less_likely_to_be_chance(seconds: int) -> None:
+def test_health_finds_a_restart_as_likely_however_often_it_is_checked(seconds: int) -> None:
     one = [pod(created=NOW - DAY, exits={"web": ContainerTermination("Error", 1, NOW)})]
     early = health_since(one, since=NOW, now=NOW + seconds, window=WINDOW, signals=HarmSignals(), known={})
     assert early.watched == WINDOW
@@ -237,7 +235,7 @@ def next_phase(under_way: OngoingChange, pods: list[Pod], *, now: int = NOW, **s
 
 
 @pytest.mark.parametrize("ago", [3, 35, 300, 560])
-def test_a_pod_that_an_autoscaler_added_before_promotion_and_that_starts_is_no_harm(ago: int) -> None:
+def test_health_accepts_a_starting_pod_that_an_autoscaler_added(ago: int) -> None:
     """Whether it came before or after the phase began: it had no time to become ready yet."""
     four = [pod(f"web-{n}", sizes=NEW) for n in range(4)]
     added = pod("web-new", sizes=NEW, created=NOW - ago, ready=False)
@@ -245,15 +243,13 @@ def test_a_pod_that_an_autoscaler_added_before_promotion_and_that_starts_is_no_h
     assert next_phase(promoted(), [*four, added], unready_since=seen) is Phase.VERIFYING
 
 
-def test_a_pod_that_was_there_before_the_change_and_is_not_ready_any_more_is_harm() -> None:
+def test_health_notices_an_older_pod_that_is_no_longer_ready() -> None:
     pods = [pod(f"web-{n}", sizes=NEW, ready=n > 1) for n in range(4)]
     seen = {each.uid: NOW - DEADLINES.unready for each in pods[:2]}
     assert next_phase(promoted(), pods, unready_since=seen) is Phase.REVERTING
 
 
-def test_a_canary_that_waits_for_a_window_is_judged_by_how_often_pods_restart_and_not_by_how_many_did() -> (
-    None
-):
+def test_health_judges_a_waiting_canary_by_its_rate_of_restarts() -> None:
     """A day of waiting has one ordinary restart; against ten minutes of before it looked like harm."""
     world = World(template=OLD, replicas=20)
     world.now = NOW // DAY * DAY + 2 * 3600 + 16 * 60
@@ -279,7 +275,7 @@ def test_a_canary_that_waits_for_a_window_is_judged_by_how_often_pods_restart_an
 
 
 @pytest.mark.parametrize("ahead", [5, 60, 3600])
-def test_a_restart_of_before_is_not_held_against_a_change_by_the_clock_of_a_node_that_is_ahead(
+def test_health_ignores_an_earlier_restart_by_a_node_clock_that_is_ahead(
     ahead: int,
 ) -> None:
     ended = {"web": ContainerTermination("Error", 1, NOW - 2 + ahead)}

@@ -36,15 +36,15 @@ NIGHT = MaintenanceWindow(
         ("2026-11-15T12:00", "2026-11-20T22:00"),
     ],
 )
-def test_a_window_over_midnight_opens_on_its_days(now: str, opens: str) -> None:
+def test_maintenance_window_over_midnight_opens_on_its_days(now: str, opens: str) -> None:
     assert next_opening([NIGHT], now=at(now)) == at(opens)
 
 
-def test_without_windows_it_is_always_open() -> None:
+def test_maintenance_windows_are_open_if_there_are_none() -> None:
     assert next_opening([], now=NOW) == NOW
 
 
-def test_a_window_keeps_its_hours_when_clocks_change() -> None:
+def test_maintenance_window_keeps_its_hours_at_daylight_saving_changes() -> None:
     early = MaintenanceWindow(start="06:00", end="07:00", time_zone="Europe/Berlin")
     assert next_opening([early], now=at("2026-03-28T08:00")) == at("2026-03-29T06:00")
     assert at("2026-03-29T06:00") - at("2026-03-28T06:00") == 23 * 3600
@@ -73,7 +73,7 @@ moments = st.datetimes(datetime(2026, 1, 1), datetime(2027, 1, 1)).map(  # noqa:
 
 
 @given(st.lists(windows, min_size=1, max_size=3), moments)
-def test_the_next_opening_is_open_and_not_past_and_within_a_week(
+def test_maintenance_window_next_opening_is_open_and_within_a_week(
     choice: list[MaintenanceWindow], now: int
 ) -> None:
     opening = next_opening(choice, now=now)
@@ -83,13 +83,13 @@ def test_the_next_opening_is_open_and_not_past_and_within_a_week(
 
 
 @pytest.mark.parametrize("name", ["Europe/Atlantis", "Europe//Berlin", "Europe/", "Europe"])
-def test_a_window_in_an_unknown_time_zone_never_opens_and_the_reason_says_so(name: str) -> None:
+def test_maintenance_window_in_an_unknown_time_zone_never_opens_with_a_reason(name: str) -> None:
     nowhere = MaintenanceWindow(time_zone=name)
     assert next_opening([nowhere], now=NOW) is None
     assert "time zones" in why(next_actions(situation(wish(windows=(nowhere,)))))
 
 
-def test_a_change_waits_for_its_window_unless_memory_has_run_out() -> None:
+def test_maintenance_window_delays_a_change_unless_memory_ran_out() -> None:
     now = at("2026-11-15T12:00")
     fresh = [pod(created=now - 86_400)]
     (wait,) = next_actions(situation(wish(windows=(NIGHT,)), pods=fresh, now=now))

@@ -90,7 +90,7 @@ def sized(of: Pod, sizes: Sizes) -> Pod:
     filled=some_resources(),
     alone=st.frozensets(st.sampled_from(["web", "log", "job"])),
 )
-def test_what_is_born_is_what_tend_would_have_made_and_tend_finds_nothing_to_do(
+def test_pod_admission_gives_the_size_that_sync_pods_would_give(
     *, template: Sizes, wanted: Sizes, in_place: bool, filled: Resources, alone: frozenset[str]
 ) -> None:
     made = {name: _filled(each, filled) for name, each in template.items()}
@@ -125,13 +125,13 @@ def _qos(of: Pod) -> str:
     return qos_class(each.resources for each in of.containers)
 
 
-def test_a_container_that_is_left_alone_by_now_is_born_as_it_was_made() -> None:
+def test_pod_admission_skips_an_excluded_container() -> None:
     both = {"web": LARGE, "proxy": LARGE}
     on = resized(both, {"web": SMALL, "proxy": SMALL})
     assert born(newborn(both), on, alone={"proxy"}) == {"web": SMALL}
 
 
-def test_a_pod_of_a_workload_that_was_made_smaller_is_born_small() -> None:
+def test_pod_admission_gives_a_smaller_size_of_the_workload() -> None:
     assert born(newborn(), resized(MADE, {"web": SMALL})) == {"web": SMALL}
 
 
@@ -175,23 +175,23 @@ def test_birth_size_during_a_change_is_the_one_that_all_pods_are_to_have(
         ("a container is to come, or gone", resized(MADE, {"web": SMALL, "injected": SMALL})),
     ],
 )
-def test_a_pod_is_left_as_it_was_made_where(what: str, on: Workload) -> None:
+def test_pod_admission_leaves_a_pod_unchanged_where(what: str, on: Workload) -> None:
     assert born(newborn(), on) == {}, what
 
 
-def test_no_request_or_limit_is_added_or_removed() -> None:
+def test_pod_admission_neither_adds_nor_removes_a_request_or_limit() -> None:
     other = Resources(100, 200, 64 * MIB, None)
     assert born(newborn(), resized(MADE, {"web": other})) == {
         "web": Resources(100, None, 64 * MIB, 256 * MIB)
     }
 
 
-def test_the_qos_class_is_never_another() -> None:
+def test_pod_admission_never_changes_the_qos_class() -> None:
     burstable = {"web": Resources(100, 200, 64 * MIB, 64 * MIB)}
     assert born(newborn(burstable), resized(burstable, {"web": GUARANTEED})) == {}
 
 
-def test_a_pod_that_somebody_else_sized_is_left_to_them() -> None:
+def test_pod_admission_leaves_a_pod_that_another_sized() -> None:
     other = newborn({"web": Resources(123, None, 99 * MIB, 256 * MIB)})
     assert born(other, resized(MADE, {"web": SMALL})) == {}
 
@@ -227,13 +227,13 @@ def test_init_containers_and_those_that_were_not_sized_stay_and_sidecars_do_not(
         (limited("PersistentVolumeClaim"), True),
     ],
 )
-def test_a_limit_range_that_would_refuse_the_pod_is_not_put_to_it(
+def test_pod_admission_skips_a_size_that_a_limit_range_rejects(
     limits: tuple[LimitRange, ...], *, is_born: bool
 ) -> None:
     assert bool(born(newborn(), resized(MADE, {"web": SMALL}), limit_ranges=limits)) is is_born
 
 
-def test_a_pod_grows_where_no_quota_counts_and_shrinks_anywhere() -> None:
+def test_pod_admission_grows_only_without_a_quota_and_shrinks_always() -> None:
     grown, shrunk = resized({"web": SMALL}, {"web": LARGE}), resized(MADE, {"web": SMALL})
     of_memory, of_objects = quota(hard_limits=ResourceList(memory=1 << 40)), quota()
     assert born(newborn({"web": SMALL}), grown, quotas=of_objects) == {"web": LARGE}
@@ -241,7 +241,7 @@ def test_a_pod_grows_where_no_quota_counts_and_shrinks_anywhere() -> None:
     assert born(newborn(), shrunk, quotas=of_memory) == {"web": SMALL}
 
 
-def test_a_pod_finds_its_node_by_its_own_size_and_gets_its_boost_from_tend() -> None:
+def test_pod_admission_leaves_the_startup_boost_to_sync_pods() -> None:
     on, rule = resized(MADE, {"web": SMALL}), StartupBoost(factor=3, duration=Duration.parse("2m"))
     there = msgspec.structs.replace(sized(newborn(), born(newborn(), on)), created=NOW)
     case = situation(wish(startup_boost=rule), pods=[there], on=on)

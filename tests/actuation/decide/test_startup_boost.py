@@ -23,36 +23,36 @@ OWN = {"web": SMALL}
 BOOSTED = raise_cpu(OWN, 3)
 
 
-def test_a_starting_pod_gets_more_cpu_and_a_ready_one_its_own_again() -> None:
+def test_startup_boost_lasts_until_the_pod_is_ready() -> None:
     starting = pod(created=NOW - 10, ready=False)
     assert decide_boost(starting, OWN, RULE, now=NOW).sizes == {"web": Resources(300, None, *_memory(SMALL))}
     assert decide_boost(pod(sizes=BOOSTED, created=NOW - 10), OWN, RULE, now=NOW).sizes == OWN
 
 
-def test_a_pod_that_never_gets_ready_loses_it_in_time() -> None:
+def test_startup_boost_ends_for_a_pod_that_is_never_ready() -> None:
     slow = pod(sizes=BOOSTED, created=NOW - 120, ready=False)
     assert decide_boost(slow, OWN, RULE, now=NOW - 1).recheck_at == NOW
     assert decide_boost(slow, OWN, RULE, now=NOW).sizes == OWN
 
 
-def test_what_an_earlier_factor_left_is_taken_back_too() -> None:
+def test_startup_boost_of_an_earlier_factor_is_removed() -> None:
     assert decide_boost(pod(sizes=raise_cpu(OWN, 5)), OWN, RULE, now=NOW).sizes == OWN
 
 
-def test_a_pod_of_another_size_is_left_alone() -> None:
+def test_startup_boost_leaves_a_pod_of_another_size() -> None:
     other = {"web": Resources(500, None, 1, 2)}
     assert decide_boost(pod(sizes=other), OWN, RULE, now=NOW).sizes is None
     assert decide_boost(pod(sizes=other, created=NOW, ready=False), OWN, RULE, now=NOW).sizes is None
 
 
 @given(some_resources(), st.floats(1, 10))
-def test_the_qos_class_stays(own: Resources, factor: float) -> None:
+def test_startup_boost_keeps_the_qos_class(own: Resources, factor: float) -> None:
     raised = raise_cpu({"web": own}, factor)["web"]
     assert qos_class([raised]) == qos_class([own])
     assert _memory(raised) == _memory(own)
 
 
-def test_no_change_begins_while_a_pod_starts() -> None:
+def test_startup_boost_delays_a_change_while_a_pod_starts() -> None:
     wanted = wish(startup_boost=RULE)
     starting = pod(created=NOW - 10, ready=False)
     (deed,) = next_actions(situation(wanted, pods=[starting], on=workload()))
@@ -62,7 +62,7 @@ def test_no_change_begins_while_a_pod_starts() -> None:
     assert next_actions(situation(wanted, pods=[boosted])) == [Wait(NOW + 110, "pods are starting")]
 
 
-def test_a_boost_that_comes_to_the_size_of_the_template_is_not_taken_back_while_the_pod_starts() -> None:
+def test_startup_boost_equal_to_the_template_stays_while_the_pod_starts() -> None:
     """Or it would be given one and the other in turn for as long as it starts."""
     marks = ChangeAnnotations(applied=AppliedSizes(id="x", at=NOW - 99, sizes=OWN, template=BOOSTED))
     starting = pod(sizes=BOOSTED, created=NOW - 10, ready=False)
@@ -102,19 +102,19 @@ def test_cpu_that_admission_gave_is_not_raised_for_it_could_not_be_told_what_it_
     assert boosted_and_back(template={"web": opened}, made=got) == (got, got)
 
 
-def test_a_template_with_limits_alone_says_what_is_requested_too() -> None:
+def test_startup_boost_reads_requests_from_a_template_with_limits_only() -> None:
     made = {"web": Resources(100, 100, *_memory(SMALL))}
     limits = {"web": Resources(None, 100, *_memory(SMALL))}
     assert boosted_and_back(template=limits, made=made) == (raise_cpu(made, 3), made)
 
 
-def test_what_admission_filled_in_is_no_boost() -> None:
+def test_startup_boost_is_not_what_admission_defaulted() -> None:
     open_template = {"web": Resources(None, None, *_memory(SMALL))}
     case = situation(wish(OWN, startup_boost=RULE), pods=[pod()], on=workload(template=open_template))
     assert next_actions(case) == []
 
 
-def test_a_boost_that_would_restart_a_container_is_not_given() -> None:
+def test_startup_boost_is_omitted_if_it_would_restart_a_container() -> None:
     starting = pod(created=NOW - 10, ready=False, restarts_when_resized=True)
     assert not any(
         isinstance(deed, ResizePod)

@@ -144,7 +144,7 @@ def test_begin_restarts_pods_for_less_only_once_in_the_stabilization(ago: int) -
     assert in_place.way is UpdateMethod.IN_PLACE
 
 
-def test_a_change_that_restarts_pods_is_remembered_through_changes_in_place() -> None:
+def test_change_keeps_restarts_of_pods_through_in_place_changes() -> None:
     settled = {"settled": NOW - OBSERVATION, "since": NOW - 3 * OBSERVATION}
     done = sized(AFTER, 0, 1, 2, 3, 4)
     restarts = change(Phase.VERIFYING, restarts=True, **settled)
@@ -159,33 +159,33 @@ def test_a_change_that_restarts_pods_is_remembered_through_changes_in_place() ->
     assert later.restarted == restarts.started
 
 
-def test_a_change_is_written_down_before_a_pod_is_touched() -> None:
+def test_change_is_annotated_before_a_pod_is_touched() -> None:
     deeds = next_actions(situation(pods=FIVE))
     assert [type(deed) for deed in writes(deeds)] == [WriteAnnotations]
     begins = change()
     assert (begins.before, begins.after, begins.template) == ({"web": SMALL}, AFTER, {"web": SMALL})
 
 
-def test_the_youngest_ready_pod_goes_first() -> None:
+def test_change_starts_with_the_youngest_ready_pod() -> None:
     assert change().canaries == ("web-4",)
     (resize,) = step(change(), FIVE)
     assert isinstance(resize, ResizePod)
     assert (resize.pod.name, resize.sizes, resize.priority) == ("web-4", AFTER, Priority.INCREASE)
 
 
-def test_the_only_pod_is_its_own_canary() -> None:
+def test_change_of_a_single_pod_has_it_as_canary() -> None:
     alone = begun(situation())
     assert (alone.phase, alone.canaries) == (Phase.PROMOTING, ())
 
 
-def test_after_an_oom_kill_all_pods_get_more_at_once_whatever_else_would_wait() -> None:
+def test_relief_after_an_oom_kill_raises_all_pods_at_once() -> None:
     applied = AppliedSizes(id="x", at=NOW - 1, sizes={"web": SMALL}, template={"web": SMALL})
     unready = [pod(f"web-{n}", ready=n > 0) for n in range(5)]
     on = workload(marks=ChangeAnnotations(applied=applied), replicas=5)
     assert begun(situation(wish(is_urgent=True), pods=unready, on=on)).phase is Phase.PROMOTING
 
 
-def test_after_an_oom_kill_nothing_is_taken_on_the_way() -> None:
+def test_relief_after_an_oom_kill_lowers_nothing() -> None:
     asked = Resources(1, 1, 512 * MIB, 512 * MIB)
     (given,) = begun(situation(wish({"web": asked}, is_urgent=True))).after.values()
     assert (given.memory_request, given.memory_limit) == (512 * MIB, SMALL.memory_limit and 512 * MIB)
@@ -193,7 +193,7 @@ def test_after_an_oom_kill_nothing_is_taken_on_the_way() -> None:
 
 
 @pytest.mark.parametrize("may_recreate", [False, True])
-def test_after_an_oom_kill_a_limit_that_is_to_go_stays_above_its_request_and_none_is_added(
+def test_relief_after_an_oom_kill_keeps_a_limit_above_its_request_and_adds_none(
     *, may_recreate: bool
 ) -> None:
     """A policy that removes the limit of memory and sets one of CPU: both come later, with the care of any change."""
@@ -203,7 +203,7 @@ def test_after_an_oom_kill_a_limit_that_is_to_go_stays_above_its_request_and_non
     assert begins.after == {"web": Resources(400, None, 512 * MIB, 512 * MIB)}
 
 
-def test_who_was_killed_for_memory_keeps_more_of_it_whatever_still_falls() -> None:
+def test_change_never_lowers_memory_of_an_oom_killed_workload() -> None:
     """Its next start may be minutes away, and the last kill may be seen only now."""
     killed = {"web": ContainerTermination("OOMKilled", 137, NOW - 2)}
     alone = begun(situation(wish(is_urgent=True), pods=[pod(created=NOW - 5, ready=False, exits=killed)]))
@@ -220,14 +220,14 @@ def test_who_was_killed_for_memory_keeps_more_of_it_whatever_still_falls() -> No
     ],
     ids=["which is said", "which is not said yet"],
 )
-def test_a_pod_between_two_starts_is_resized_when_it_runs(falling: Pod) -> None:
+def test_change_resizes_a_crashing_pod_when_it_runs(falling: Pod) -> None:
     raised = begun(situation(wish(is_urgent=True), pods=[falling]))
     assert "has yet to take effect on web-0" in why(step(raised, [falling]))
     (resize,) = step(raised, [pod(ready=False)])
     assert isinstance(resize, ResizePod)
 
 
-def test_a_pod_that_never_runs_long_enough_is_replaced_where_that_is_allowed() -> None:
+def test_change_replaces_a_pod_that_never_runs_long_enough_if_allowed() -> None:
     falling = pod(ready=False, waiting="CrashLoopBackOff")
     wanted = wish(is_urgent=True, allow_recreate=True)
     raised = begun(situation(wanted, pods=[falling]))
@@ -246,7 +246,7 @@ def test_a_pod_that_never_runs_long_enough_is_replaced_where_that_is_allowed() -
     )
 
 
-def test_a_pod_that_falls_for_reasons_of_its_own_keeps_the_others_only_for_a_while() -> None:
+def test_change_waits_only_for_a_while_for_a_pod_that_crashes_by_itself() -> None:
     falling = pod("web-0", ready=False, waiting="CrashLoopBackOff")
     pods = [falling, *(pod(f"web-{n}", sizes=AFTER) for n in range(1, 20))]
     promoting = change(Phase.PROMOTING)
@@ -262,7 +262,7 @@ def test_a_pod_that_falls_for_reasons_of_its_own_keeps_the_others_only_for_a_whi
 
 
 @pytest.mark.parametrize("phase", [Phase.CANARY, Phase.PROMOTING])
-def test_where_all_pods_fall_for_long_it_may_begin_anew_with_what_is_wanted_by_then(phase: Phase) -> None:
+def test_change_starts_over_with_the_current_target_if_all_pods_crash_for_long(phase: Phase) -> None:
     falling = pod(ready=False, waiting="CrashLoopBackOff")
     begins = begun(situation(wish(is_urgent=True), pods=[falling]))
     under_way = msgspec.structs.replace(begins, phase=phase, canaries=("web-0",))
@@ -270,7 +270,7 @@ def test_where_all_pods_fall_for_long_it_may_begin_anew_with_what_is_wanted_by_t
     assert taken.blameless
 
 
-def test_of_pods_that_are_replaced_by_hand_those_that_fall_are_evicted_though_they_are_unready() -> None:
+def test_change_evicts_crashing_pods_of_an_on_delete_workload() -> None:
     falling, waiting = pod(ready=False, waiting="CrashLoopBackOff"), pod(ready=False)
     wanted = wish(is_urgent=True, allow_recreate=True, allow_in_place_resize=False)
     by_hand = workload(update="OnDelete")
@@ -287,7 +287,7 @@ def test_of_pods_that_are_replaced_by_hand_those_that_fall_are_evicted_though_th
 @pytest.mark.parametrize(
     ("pods", "unready", "begins"), [(1, 1, False), (9, 1, False), (20, 2, True), (20, 3, False)]
 )
-def test_a_few_of_many_pods_may_be_unready(*, pods: int, unready: int, begins: bool) -> None:
+def test_change_tolerates_a_few_unready_pods_of_many(*, pods: int, unready: int, begins: bool) -> None:
     some = [pod(f"web-{n}", ready=n >= unready) for n in range(pods)]
     assert bool(writes(next_actions(situation(pods=some)))) == begins
 
@@ -323,20 +323,20 @@ def test_next_deeds_passes_over_annotations_of_another_object(version: int) -> N
     assert (found.before, found.after) == ({"web": SMALL}, AFTER)
 
 
-def test_a_broken_or_unknown_guardrail_keeps_a_change_from_beginning() -> None:
+def test_change_does_not_start_while_a_guardrail_is_broken_or_unknown() -> None:
     for holds in (False, None):
         wanted = wish(harm_signals=evidence(guardrails={"latency": holds}))
         assert "guardrail latency" in why(next_actions(situation(wanted)))
 
 
-def test_while_usage_cannot_be_read_nothing_begins_but_relief_and_what_is_under_way_goes_on() -> None:
+def test_change_does_not_start_without_usage_unless_it_is_relief() -> None:
     away = wish(usage_error="prometheus: refused")
     assert why(next_actions(situation(away))) == "usage cannot be read: prometheus: refused"
     assert begun(situation(wish(usage_error="prometheus: refused", is_urgent=True))).after == AFTER
     assert [type(deed) for deed in step(change(), FIVE, wanted=away)] == [ResizePod]
 
 
-def test_a_limit_that_cannot_be_removed_in_place_stays_and_the_rest_goes_on() -> None:
+def test_change_keeps_a_limit_that_cannot_be_removed_in_place() -> None:
     limited = {"web": Resources(100, 200, 64 * MIB, 256 * MIB)}
     unlimited = {"web": Resources(300, None, 64 * MIB, 256 * MIB)}
     case = situation(wish(unlimited), pods=[pod(sizes=limited)], on=workload(template=limited))
@@ -361,7 +361,7 @@ def test_next_deeds_names_the_container_whose_requests_cannot_be_added_in_place(
     assert reason.endswith("set them in the template once")
 
 
-def test_the_observation_starts_when_the_canaries_have_their_size_in_effect() -> None:
+def test_canary_observation_starts_when_sizes_are_in_effect() -> None:
     asked = sized(AFTER, 4, applied={"web": SMALL})
     assert "yet to take effect" in why(step(change(), asked))
     settled = marks_of(step(change(), sized(AFTER, 4))).change
@@ -369,7 +369,7 @@ def test_the_observation_starts_when_the_canaries_have_their_size_in_effect() ->
     assert (settled.phase, settled.settled) == (Phase.CANARY, NOW)
 
 
-def test_a_canary_that_fares_well_is_promoted_after_the_observation() -> None:
+def test_canary_is_promoted_after_a_good_observation() -> None:
     watched = change(settled=NOW)
     assert step(watched, sized(AFTER, 4), now=NOW + 1) == [
         Wait(NOW + 1 + DEADLINES.recheck, "watching how the pods fare")
@@ -397,13 +397,13 @@ FELL = {"web": ContainerTermination("Error", 1, NOW + 5)}
         ({"exits": FELL}, "1 of 1 pods restarted, in the day before 0 of 5"),
     ],
 )
-def test_a_canary_that_fares_worse_is_taken_back_at_once(facts: Any, reason: str) -> None:
+def test_canary_is_reverted_at_once_for_harm(facts: Any, reason: str) -> None:
     taken = turned_back(step(change(), sized(AFTER, 4, **facts), now=NOW + 10))
     assert taken.reason == reason
     assert not taken.blameless
 
 
-def test_a_canary_that_is_not_ready_for_a_minute_is_taken_back() -> None:
+def test_canary_that_is_unready_for_a_minute_is_reverted() -> None:
     unready, seen = sized(AFTER, 4, ready=False), LocalObservations(unready_since={"uid-web-4": NOW})
     waits = step(change(settled=NOW), unready, now=NOW + DEADLINES.unready - 1, sightings=seen)
     assert "watching" in why(waits), "a probe may fail once"
@@ -416,7 +416,7 @@ def test_restarts_from_before_the_change_are_not_held_against_it() -> None:
     assert "yet" not in why(step(change(settled=NOW), sized(AFTER, 4, exits=before), now=NOW + 10))
 
 
-def test_a_restart_that_the_resize_makes_is_no_harm_and_the_next_one_is() -> None:
+def test_canary_restart_by_the_resize_is_no_harm() -> None:
     wanted = wish(allow_recreate=True)
     restarting = [pod(f"web-{n}", created=NOW - 1000, restarts_when_resized=True) for n in range(5)]
     begins = begun(situation(wanted, pods=restarting))
@@ -432,7 +432,7 @@ def test_a_restart_that_the_resize_makes_is_no_harm_and_the_next_one_is() -> Non
     assert "restarted" in turned_back(step(noted, again, wanted=wanted, now=NOW + 9)).reason
 
 
-def test_more_throttling_and_a_broken_guardrail_are_worse() -> None:
+def test_canary_is_reverted_for_throttling_or_a_broken_guardrail() -> None:
     before = PodHealth(pods=5, throttled=0.1)
     for share, guardrails, word in ((0.2, {}, "throttled in 20%"), (0.1, {"latency": False}, "latency")):
         known = HarmSignals(guardrails=guardrails)
@@ -457,7 +457,7 @@ def test_throttling_counts_of_the_changed_pods_since_they_were_changed() -> None
     assert throttled(NOW + 10) is None
 
 
-def test_without_evidence_a_change_waits_and_is_then_taken_back() -> None:
+def test_canary_without_evidence_waits_and_is_reverted() -> None:
     watched = change(settled=NOW)
     unknown = wish(harm_signals=evidence(guardrails={"latency": None}))
     over = NOW + OBSERVATION
@@ -471,7 +471,7 @@ def test_throttling_that_was_never_known_is_not_waited_for() -> None:
     assert compare_health(PodHealth(pods=5, throttled=0.1), PodHealth(pods=1), HarmSignals()).unknown
 
 
-def test_that_pods_without_a_cpu_limit_are_not_throttled_is_known_without_being_told() -> None:
+def test_canary_without_a_cpu_limit_is_known_not_to_be_throttled() -> None:
     """Else to take a limit away, so that nobody is throttled, would be taken back each time."""
     limited, unlimited = ({"web": Resources(100, limit, 64 * MIB, 256 * MIB)} for limit in (200, None))
     told = evidence(throttled={"web-0": [ThrottlingSample(NOW - 60, 0.4)]})
@@ -575,7 +575,7 @@ def test_pods_that_are_replaced_slowly_are_waited_for_as_long_as_one_comes_in_an
     assert turned_back(late).reason == "its pods were not replaced in time"
 
 
-def test_a_pod_that_somebody_had_made_before_the_template_was_seen_is_evicted_too_and_only_once() -> None:
+def test_replacement_evicts_once_a_pod_made_before_the_template_was_seen() -> None:
     evicting = change(Phase.PROMOTING, way=UpdateMethod.RECREATE, patches_template=True)
     wanted = wish(allow_recreate=True, can_resize_in_place=False)
     terms: dict[str, Any] = {"wanted": wanted, "template": AFTER, "update": "OnDelete"}
@@ -593,7 +593,7 @@ def test_a_pod_that_somebody_had_made_before_the_template_was_seen_is_evicted_to
     assert taken.reason.startswith("odd came of another size than its template's")
 
 
-def test_an_operator_that_was_away_for_hours_goes_on_with_the_evictions_where_it_was() -> None:
+def test_replacement_continues_evictions_after_hours_without_operator() -> None:
     """Nobody but it would have: that is not in vain yet."""
     evicting = change(Phase.PROMOTING, way=UpdateMethod.RECREATE, patches_template=True)
     terms: dict[str, Any] = {
@@ -607,7 +607,7 @@ def test_an_operator_that_was_away_for_hours_goes_on_with_the_evictions_where_it
     turned_back(step(evicting, one_by_one(2), now=back + DEADLINES.progress + 1, **terms))
 
 
-def test_a_window_that_closes_stops_the_replacing_of_pods_where_it_is_until_it_opens_again() -> None:
+def test_replacement_pauses_while_the_window_is_closed() -> None:
     """Else they were taken back, by evictions that no window had been opened for."""
     opens = NOW // 86_400 * 86_400 + 86_400
     nights = [MaintenanceWindow(start="00:00", end="01:00", time_zone="UTC")]
@@ -653,7 +653,7 @@ def test_pods_that_were_all_replaced_while_nobody_looked_are_watched_and_not_tak
     assert noted.phase is Phase.VERIFYING
 
 
-def test_a_rollout_that_does_not_go_on_is_taken_back_also_while_no_window_is_open() -> None:
+def test_rollout_that_stalls_is_reverted_even_outside_a_window() -> None:
     """Its controller waits for none: a quota is full, or the rollout is paused."""
     opens = NOW // 86_400 * 86_400 + 86_400
     nights = [MaintenanceWindow(start="00:00", end="01:00", time_zone="UTC")]
@@ -668,7 +668,7 @@ def test_a_rollout_that_does_not_go_on_is_taken_back_also_while_no_window_is_ope
 PENDING = "PodResizePending"
 
 
-def test_what_a_node_can_never_give_is_taken_back_at_once() -> None:
+def test_resize_that_is_infeasible_is_reverted_at_once() -> None:
     never = sized(AFTER, 4, applied={"web": SMALL}, resize=PodResize(PENDING, "Infeasible", "capacity: 2"))
     assert turned_back(step(change(), never)).reason == "web-4 cannot have it: capacity: 2"
 
@@ -682,9 +682,7 @@ def test_what_a_node_can_never_give_is_taken_back_at_once() -> None:
         (None, DEADLINES.progress),
     ],
 )
-def test_what_does_not_take_effect_is_waited_for_and_then_taken_back(
-    resize: PodResize | None, patience: int
-) -> None:
+def test_resize_without_effect_is_waited_for_and_reverted(resize: PodResize | None, patience: int) -> None:
     stuck = sized(AFTER, 4, applied={"web": SMALL}, resize=resize)
     seen = LocalObservations(unsettled_since={"uid-web-4": NOW})
     assert "yet to take effect" in why(step(change(), stuck, now=NOW + patience, sightings=seen))
@@ -735,7 +733,7 @@ def moving(phase: Phase = Phase.PROMOTING, **fields: Any) -> OngoingChange:
     return change(phase, **{"template": {"web": LARGE}, "moved": True} | fields)
 
 
-def test_only_the_pods_without_room_are_replaced_where_their_template_asks_for_enough() -> None:
+def test_resize_replaces_only_pods_without_room_if_the_template_suffices() -> None:
     """One after the other, and others keep what they have: a rollout would replace them all."""
     full = sized(AFTER, *range(5), applied={"web": SMALL}, resize=NO_ROOM)
     assert marks_of(step(moving(moved=False), full, **MOVING)).change == moving()
@@ -750,7 +748,7 @@ def test_only_the_pods_without_room_are_replaced_where_their_template_asks_for_e
     assert second == EvictPod(full[3], Priority.INCREASE)
 
 
-def test_a_pod_that_came_anew_and_cannot_be_resized_either_is_not_evicted_again() -> None:
+def test_replacement_does_not_evict_a_new_pod_again() -> None:
     """As where a kubelet refuses every resize: each canary would be evicted for the one before it."""
     again = [*FIVE[:4], pod("new", sizes=AFTER, applied={"web": SMALL}, resize=NO_ROOM, created=NOW + 400)]
     seen = {"sightings": LocalObservations(unsettled_since={"uid-new": NOW})}
@@ -760,7 +758,7 @@ def test_a_pod_that_came_anew_and_cannot_be_resized_either_is_not_evicted_again(
         assert rolled.way is UpdateMethod.ROLLOUT
 
 
-def test_a_pod_that_came_anew_is_resized_before_anybody_else_is_evicted() -> None:
+def test_replacement_resizes_a_new_pod_before_the_next_eviction() -> None:
     """For the size of its template there may be no room anywhere, and all would wait for it."""
     full = sized(AFTER, *range(5), applied={"web": SMALL}, resize=NO_ROOM)
     homeless = pod("new", sizes={"web": HUGE}, created=NOW + 400, ready=False, node="", phase="Pending")
@@ -770,7 +768,7 @@ def test_a_pod_that_came_anew_is_resized_before_anybody_else_is_evicted() -> Non
     assert deeds == [ResizePod(homeless, AFTER, Priority.INCREASE)]
 
 
-def test_who_comes_in_the_place_of_a_canary_without_room_is_tried_before_another_is_evicted() -> None:
+def test_replacement_of_a_canary_is_tried_before_another_eviction() -> None:
     four = [*FIVE[:4]]
     trying = moving(Phase.CANARY)
     assert why(step(trying, four, **MOVING | {"replicas": 5})) == "1 of its pods are missing"
@@ -780,7 +778,7 @@ def test_who_comes_in_the_place_of_a_canary_without_room_is_tried_before_another
     assert (chosen.canaries, chosen.since) == (("new",), trying.since)
 
 
-def test_a_pod_that_was_evicted_and_is_not_made_anew_is_waited_for_for_an_hour() -> None:
+def test_replacement_waits_an_hour_for_an_evicted_pod() -> None:
     """As where a quota has no room for what its template asks."""
     four = sized(AFTER, *range(5))[:4]
     terms = MOVING | {"replicas": 5, "now": NOW + DEADLINES.progress}
@@ -789,7 +787,7 @@ def test_a_pod_that_was_evicted_and_is_not_made_anew_is_waited_for_for_an_hour()
     assert late.reason == "1 of its pods have not come back"
 
 
-def test_a_pod_that_came_anew_is_resized_though_the_window_has_closed() -> None:
+def test_replacement_resizes_a_new_pod_after_the_window_closed() -> None:
     homeless = pod("new", sizes={"web": HUGE}, created=NOW + 400, ready=False, node="", phase="Pending")
     closed = wish(
         allow_recreate=True, windows=[MaintenanceWindow(start="00:00", end="01:00", time_zone="UTC")]
@@ -800,7 +798,7 @@ def test_a_pod_that_came_anew_is_resized_though_the_window_has_closed() -> None:
     assert isinstance(waits, Wait)
 
 
-def test_a_change_for_which_a_pod_was_evicted_that_finds_no_node_is_taken_back() -> None:
+def test_replacement_is_reverted_if_an_evicted_pod_finds_no_node() -> None:
     """There it was before is room for it as it was."""
     homeless = pod("new", sizes=AFTER, created=NOW + 400, ready=False, node="", phase="Pending")
     for others in (sized(AFTER, *range(5)), sized(AFTER, *range(5), applied={"web": SMALL}, resize=NO_ROOM)):
@@ -822,7 +820,7 @@ def test_pods_without_room_that_nobody_lets_go_are_waited_for_for_an_hour() -> N
     assert turned_back(late).reason == "the node of web-4 has no room for it: no room"
 
 
-def test_the_pod_of_a_job_is_never_evicted_for_it_would_lose_what_it_has_done() -> None:
+def test_replacement_never_evicts_the_pod_of_a_job() -> None:
     full = sized(AFTER, *range(5), applied={"web": SMALL}, resize=NO_ROOM)
     turned_back(step(moving(moved=False), full, resource=JOBS, **MOVING))
 
@@ -832,12 +830,12 @@ def test_pods_that_would_all_go_at_once_are_not_replaced_for_want_of_room() -> N
     turned_back(step(change(), never, wanted=wish(allow_recreate=True), update="Recreate"))
 
 
-def test_a_daemonsets_pod_would_come_to_the_same_node_and_so_is_not_replaced() -> None:
+def test_replacement_skips_daemonset_pods() -> None:
     never = sized(AFTER, 4, applied={"web": SMALL}, resize=PodResize(PENDING, "Infeasible", "capacity: 2"))
     turned_back(step(change(), never, wanted=wish(allow_recreate=True), resource=DAEMON_SETS))
 
 
-def test_a_pod_that_came_later_and_finds_no_room_takes_nothing_from_the_others() -> None:
+def test_change_continues_beside_a_later_pod_without_room() -> None:
     full = PodResize(PENDING, "Deferred", "no room")
     new = pod("new", sizes=AFTER, applied={"web": SMALL}, resize=full, created=NOW)
     late = [*sized(AFTER, *range(5)), new]
@@ -847,7 +845,7 @@ def test_a_pod_that_came_later_and_finds_no_room_takes_nothing_from_the_others()
     assert marks_of(step(watched, late, now=NOW + 86_400, **terms)).applied
 
 
-def test_a_pod_that_has_become_too_large_for_every_node_is_not_waited_for_as_long_as_others() -> None:
+def test_change_waits_less_for_a_pod_too_large_for_each_node() -> None:
     rolling = change(Phase.PROMOTING, way=UpdateMethod.ROLLOUT, patches_template=True)
     pods = [*FIVE, pod("new", sizes=AFTER, node="", phase="Pending", ready=False, created=NOW)]
     terms: dict[str, Any] = {"wanted": wish(allow_recreate=True), "template": AFTER, "rolling": True}
@@ -858,7 +856,7 @@ def test_a_pod_that_has_become_too_large_for_every_node_is_not_waited_for_as_lon
     assert "replaced pods" in why(step(rolling, pods, now=NOW + DEADLINES.unscheduled + 1, **just_back))
 
 
-def test_when_all_canaries_are_gone_others_take_their_place() -> None:
+def test_canaries_that_are_all_gone_are_replaced() -> None:
     chosen = marks_of(step(change(), FIVE[:4], now=NOW + 60)).change
     assert chosen
     assert (chosen.canaries, chosen.since) == (("web-3",), NOW + 60)
@@ -871,7 +869,7 @@ def test_when_all_canaries_are_gone_others_take_their_place() -> None:
         ({"template": {"web": Resources(7, 7, 7, 7)}}, "the sizes in its template were changed meanwhile"),
     ],
 )
-def test_a_change_that_is_overtaken_is_taken_back_without_blame(facts: Any, reason: str) -> None:
+def test_change_that_is_superseded_is_reverted_without_blame(facts: Any, reason: str) -> None:
     taken = turned_back(step(change(), FIVE, **facts))
     assert (taken.reason, taken.blameless) == (reason, True)
 
@@ -879,7 +877,7 @@ def test_a_change_that_is_overtaken_is_taken_back_without_blame(facts: Any, reas
 # Promoted
 
 
-def test_when_all_pods_have_it_they_are_watched_and_then_it_is_done() -> None:
+def test_change_is_verified_on_all_pods_and_then_done() -> None:
     everyone = sized(AFTER, *range(5))
     watched = marks_of(step(change(Phase.PROMOTING), everyone)).change
     assert watched
@@ -889,7 +887,7 @@ def test_when_all_pods_have_it_they_are_watched_and_then_it_is_done() -> None:
     assert (done.change, done.applied.sizes, done.applied.at) == (None, AFTER, NOW + OBSERVATION)
 
 
-def test_a_pod_that_comes_while_all_are_watched_gets_it_too() -> None:
+def test_change_resizes_a_pod_that_is_created_during_verification() -> None:
     (resize,) = step(change(Phase.VERIFYING, settled=NOW), sized(AFTER, 0, 1, 2, 3))
     assert isinstance(resize, ResizePod)
     assert resize.pod.name == "web-4"
@@ -951,7 +949,7 @@ def test_pods_are_resized_without_a_template_that_another_owns_where_they_need_n
     assert {type(deed) for deed in resized} == {ResizePod}
 
 
-def test_a_template_is_put_back_before_the_pods() -> None:
+def test_revert_restores_the_template_before_the_pods() -> None:
     wanted = wish(allow_recreate=True, can_resize_in_place=False)
     begins = begun(situation(wanted, pods=FIVE, on=workload(update="OnDelete", replicas=5)))
     taken = msgspec.structs.replace(begins, phase=Phase.REVERTING, reason="harm")
@@ -993,7 +991,7 @@ def test_pods_that_the_user_gave_that_size_meanwhile_keep_it() -> None:
     assert done.reverted
 
 
-def test_after_a_revert_there_is_peace_for_longer_and_longer() -> None:
+def test_cooldown_after_a_revert_grows() -> None:
     taken = change(Phase.REVERTING, reason="harm")
     once = marks_of(step(taken, FIVE)).reverted
     assert once
@@ -1007,11 +1005,11 @@ def test_after_a_revert_there_is_peace_for_longer_and_longer() -> None:
 
 
 @given(st.integers(1, 10_000))
-def test_the_peace_is_never_longer_than_a_week(times: int) -> None:
+def test_cooldown_is_never_longer_than_a_week(times: int) -> None:
     assert DEADLINES.min_cooldown <= compute_cooldown(times) <= DEADLINES.max_cooldown
 
 
-def test_what_is_applied_stays_known_while_the_next_change_is_tried_and_taken_back() -> None:
+def test_applied_sizes_stay_known_while_the_next_change_is_reverted() -> None:
     applied = AppliedSizes(id="x", at=NOW - 9999, sizes={"web": SMALL}, template={"web": SMALL})
     first = marks_of(
         next_actions(situation(pods=FIVE, on=workload(marks=ChangeAnnotations(applied=applied))))
@@ -1029,14 +1027,14 @@ def applied_to(template: Sizes) -> ChangeAnnotations:
     return ChangeAnnotations(applied=AppliedSizes(id="x", at=NOW, sizes=AFTER, template=dict(template)))
 
 
-def test_a_new_pod_is_brought_to_the_applied_size() -> None:
+def test_sync_pods_resizes_a_new_pod_to_the_applied_size() -> None:
     deeds = next_actions(
         situation(pods=sized(AFTER, 0, 1, 2, 3), on=workload(marks=applied_to({"web": SMALL})))
     )
     assert [deed.pod.name for deed in deeds if isinstance(deed, ResizePod)] == ["web-4"]
 
 
-def test_a_container_that_is_left_alone_keeps_what_whoever_looks_after_it_gives_it() -> None:
+def test_sync_pods_leaves_an_excluded_container_as_it_is() -> None:
     """As a proxy that a mesh injects, of another size from its next version on."""
     older, newer = {"proxy": SMALL}, {"proxy": LARGE}
     pods = [pod(f"web-{n}", sizes={"web": SMALL} | older) for n in range(4)] + [
@@ -1068,7 +1066,7 @@ def test_pod_sync_resizes_the_injected_container_of_a_new_pod() -> None:
 
 
 @pytest.mark.parametrize("terms", [{"can_resize_in_place": False}, {"template": TemplateUpdate.ALWAYS}])
-def test_what_is_injected_into_pods_is_not_sized_where_they_are_made_anew(terms: Any) -> None:
+def test_sync_pods_does_not_size_injected_containers(terms: Any) -> None:
     """It would come of the size of whoever injects it, and the whole change be taken back for that."""
     injected = {"web": SMALL, "proxy": SMALL}
     pods = [pod(f"web-{n}", sizes=injected) for n in range(5)]
@@ -1094,7 +1092,7 @@ def test_what_is_injected_into_pods_is_not_sized_where_they_are_made_anew(terms:
     )
 
 
-def test_a_rollout_for_want_of_room_leaves_what_is_injected_out() -> None:
+def test_rollout_leaves_injected_containers_out_of_the_template() -> None:
     injected, wanted = {"web": SMALL, "proxy": SMALL}, {"web": LARGE, "proxy": LARGE}
     pods = [pod(f"web-{n}", sizes=injected, created=NOW - 1000 + n) for n in range(5)]
     both = wish(wanted, allow_recreate=True)
@@ -1109,7 +1107,7 @@ def test_a_rollout_for_want_of_room_leaves_what_is_injected_out() -> None:
     turned_back(step(only, pods[:4], wanted=both))
 
 
-def test_a_new_pod_between_two_starts_is_brought_to_it_when_it_runs() -> None:
+def test_sync_pods_resizes_a_crashing_new_pod_when_it_runs() -> None:
     marks = applied_to({"web": SMALL})
     falling = pod(created=NOW + 10, ready=False, waiting="CrashLoopBackOff")
     assert writes(next_actions(situation(pods=[falling], on=workload(marks=marks)))) == []
@@ -1117,13 +1115,13 @@ def test_a_new_pod_between_two_starts_is_brought_to_it_when_it_runs() -> None:
     assert isinstance(resize, ResizePod)
 
 
-def test_a_pod_that_somebody_else_resized_is_left_to_them() -> None:
+def test_sync_pods_leaves_a_pod_that_another_resized() -> None:
     other = {"web": Resources(123, None, 99 * MIB, 256 * MIB)}
     pods = [*sized(AFTER, 0, 1, 2, 3)[:4], pod("web-4", sizes=other)]
     assert next_actions(situation(pods=pods, on=workload(marks=applied_to({"web": SMALL})))) == []
 
 
-def test_a_new_pod_that_admission_gave_a_limit_keeps_it_and_gets_the_rest() -> None:
+def test_sync_pods_keeps_a_limit_that_admission_added() -> None:
     """Where a LimitRange came since: the server removes none in place, and would refuse all of it."""
     filled = {"web": msgspec.structs.replace(SMALL, cpu_limit=2000)}
     came = pod(sizes=filled, created=NOW + 10)
@@ -1132,14 +1130,14 @@ def test_a_new_pod_that_admission_gave_a_limit_keeps_it_and_gets_the_rest() -> N
     assert resize.sizes == {"web": msgspec.structs.replace(LARGE, cpu_limit=2000)}
 
 
-def test_once_the_template_is_changed_the_old_size_has_no_say() -> None:
+def test_applied_sizes_are_ignored_after_the_template_was_changed() -> None:
     new = {"web": Resources(200, None, 100 * MIB, 256 * MIB)}
     pods = [pod(f"web-{n}", sizes=new) for n in range(3)]
     on = workload(marks=applied_to({"web": SMALL}), template=new)
     assert "short while ago" in why(next_actions(situation(pods=pods, on=on)))
 
 
-def test_a_glance_tells_whether_there_is_anything_to_do_and_asks_nobody() -> None:
+def test_check_cached_finds_work_without_a_request() -> None:
     world = World(template={"web": SMALL}, replicas=1)
     glance = ChangeExecutor(world, may_write=lambda: False).check_cached
     assert glance(workload(), [pod()], wish(), now=NOW) is None
@@ -1186,7 +1184,7 @@ def test_marks_of_a_clock_that_was_ahead_are_set_right_and_then_waited_for_as_lo
     assert "it hurt" in why(next_actions(situation(on=workload(marks=right))))
 
 
-def test_a_change_that_a_clock_ahead_has_begun_comes_to_its_end() -> None:
+def test_change_started_by_a_clock_ahead_ends() -> None:
     began = change(Phase.VERIFYING, settled=NOW + 86_400)
     right = marks_of(step(began, sized(AFTER, *range(5)))).change
     assert right == msgspec.structs.replace(began, settled=NOW)
@@ -1211,7 +1209,7 @@ def test_evictions_do_not_wait_for_a_clock_that_was_ahead() -> None:
 
 
 @given(st.integers(301, 10**9), st.data())
-def test_no_time_of_a_change_lies_ahead_once_its_marks_are_set_right(ahead: int, data: st.DataObject) -> None:
+def test_clamp_future_times_leaves_no_time_in_the_future(ahead: int, data: st.DataObject) -> None:
     """Whichever field of it is a time: each is waited for somewhere."""
     times = ("started", "since", "settled", "renews", "gave_up")
     chosen = data.draw(st.sets(st.sampled_from(times), min_size=1))
@@ -1220,7 +1218,7 @@ def test_no_time_of_a_change_lies_ahead_once_its_marks_are_set_right(ahead: int,
     assert all(getattr(right, name) <= NOW for name in times)
 
 
-def test_two_replicas_need_not_have_the_same_second() -> None:
+def test_change_tolerates_replicas_that_differ_by_a_second() -> None:
     applied = AppliedSizes(id="x", at=NOW + 2, sizes={"web": SMALL}, template={"web": SMALL})
     assert "minInterval" in why(
         next_actions(situation(on=workload(marks=ChangeAnnotations(applied=applied))))

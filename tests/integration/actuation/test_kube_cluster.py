@@ -113,7 +113,7 @@ async def test_marks_and_sizes_are_owned_apart_and_nothing_else_is_touched(
     assert "f:spec" not in owners(found)["trimtab.io-marks Apply"]
 
 
-async def test_a_kind_that_is_found_later_is_known_from_then_on(
+async def test_kube_cluster_learns_a_kind_that_is_installed_later(
     client: Client, live: KubeCluster, namespace: str
 ) -> None:
     await client.create(CRON_JOBS, cron_job(namespace), namespace=namespace)
@@ -145,7 +145,7 @@ async def test_marks_are_not_written_over_what_was_not_seen(
     assert dict(again.annotations) == {"trimtab.io/change": "first"}
 
 
-async def test_a_workload_that_is_gone_is_not_made_anew(
+async def test_kube_cluster_does_not_recreate_a_deleted_workload(
     client: Client, live: KubeCluster, namespace: str
 ) -> None:
     await client.create(CRON_JOBS, cron_job(namespace), namespace=namespace)
@@ -160,7 +160,7 @@ async def test_a_workload_that_is_gone_is_not_made_anew(
     assert await live.get_workload(key) is None
 
 
-async def test_a_pod_is_not_resized_over_what_was_not_seen(
+async def test_kube_cluster_does_not_resize_a_pod_that_changed_since_it_was_read(
     client: Client, live: KubeCluster, namespace: str
 ) -> None:
     await client.create(DEPLOYMENTS, deployment(namespace), namespace=namespace)
@@ -179,7 +179,7 @@ async def test_a_pod_is_not_resized_over_what_was_not_seen(
     assert {each.name: each.resources for each in resized.containers}["web"] == AFTER
 
 
-async def test_a_limit_is_taken_away_from_a_template(
+async def test_kube_cluster_removes_a_limit_from_a_template(
     client: Client, live: KubeCluster, namespace: str
 ) -> None:
     await client.create(CRON_JOBS, cron_job(namespace), namespace=namespace)
@@ -197,7 +197,7 @@ async def test_a_limit_is_taken_away_from_a_template(
     assert "f:resources" in owners(found)["trimtab.io Apply"]
 
 
-async def test_a_limit_that_another_owns_is_not_taken_away_silently(
+async def test_kube_cluster_does_not_remove_a_limit_of_another_manager_silently(
     client: Client, live: KubeCluster, namespace: str
 ) -> None:
     await client.create(CRON_JOBS, cron_job(namespace), namespace=namespace)
@@ -208,7 +208,7 @@ async def test_a_limit_that_another_owns_is_not_taken_away_silently(
         await live.patch_template(seen, {"web": only_the_limit}, take_ownership=False)
 
 
-async def test_a_template_of_which_another_keeps_a_part_is_left_whole_and_the_status_says_why(
+async def test_kube_cluster_leaves_a_co_owned_template_whole_with_a_reason(
     client: Client, cluster: Cluster, driver: Driver, namespace: str
 ) -> None:
     theirs = {"apiVersion": "batch/v1", "kind": "CronJob"} | cron_job(namespace)
@@ -231,7 +231,9 @@ async def test_a_template_of_which_another_keeps_a_part_is_left_whole_and_the_st
     }
 
 
-async def test_only_its_own_pods_are_found(client: Client, live: KubeCluster, namespace: str) -> None:
+async def test_kube_cluster_lists_only_pods_of_the_workload(
+    client: Client, live: KubeCluster, namespace: str
+) -> None:
     alone = {"metadata": {"name": "alone", "labels": {"app": "web"}}, "spec": template()["spec"]}
     await client.create(PODS, alone, namespace=namespace)
     made = await client.create(DEPLOYMENTS, deployment(namespace), namespace=namespace)
@@ -243,7 +245,7 @@ async def test_only_its_own_pods_are_found(client: Client, live: KubeCluster, na
     assert [pod.name.startswith("web-") for pod in found] == [True]
 
 
-async def test_what_was_given_in_place_cannot_be_taken_away_again(
+async def test_kube_cluster_cannot_remove_what_was_added_in_place(
     client: Client, live: KubeCluster, namespace: str
 ) -> None:
     """Why a limit is neither added nor removed in place: there would be no way back."""
@@ -255,7 +257,7 @@ async def test_what_was_given_in_place_cannot_be_taken_away_again(
         )
 
 
-async def test_a_field_of_a_gitops_tool_is_left_to_it_and_the_status_names_it(
+async def test_executor_leaves_a_field_to_its_gitops_manager_and_names_it(
     client: Client, cluster: Cluster, driver: Driver, namespace: str
 ) -> None:
     theirs = {"apiVersion": "batch/v1", "kind": "CronJob"} | cron_job(namespace)
@@ -306,7 +308,7 @@ def _is_write(asked: Asked) -> bool:
     ],
     ids=lambda fault: fault.name,
 )
-async def test_what_may_pass_by_itself_is_tried_again_later(
+async def test_executor_retries_a_temporary_failure(
     client: Client, troubled: KubeCluster, fault_proxy: FaultProxy, namespace: str, fault: Fault
 ) -> None:
     await client.create(CRON_JOBS, cron_job(namespace), namespace=namespace)
@@ -319,7 +321,7 @@ async def test_what_may_pass_by_itself_is_tried_again_later(
     assert {each.name: each.resources for each in found.containers}["web"] == AFTER
 
 
-async def test_what_is_forbidden_is_not_tried_again(
+async def test_executor_does_not_retry_what_is_forbidden(
     client: Client, troubled: KubeCluster, fault_proxy: FaultProxy, namespace: str
 ) -> None:
     await client.create(CRON_JOBS, cron_job(namespace), namespace=namespace)
@@ -332,12 +334,12 @@ async def test_what_is_forbidden_is_not_tried_again(
     assert sum(map(_is_write, fault_proxy.asked)) == 1
 
 
-async def test_a_workload_that_is_gone_is_dropped(live: KubeCluster, namespace: str) -> None:
+async def test_executor_drops_a_deleted_workload(live: KubeCluster, namespace: str) -> None:
     actuator = ChangeExecutor(live, may_write=lambda: True)
     assert await actuator.reconcile(WorkloadKey("CronJob", namespace, "gone"), wish(), now=1) is None
 
 
-async def test_who_lost_the_lead_writes_nothing_more(
+async def test_executor_writes_nothing_after_losing_the_lease(
     client: Client, troubled: KubeCluster, fault_proxy: FaultProxy, namespace: str
 ) -> None:
     await client.create(CRON_JOBS, cron_job(namespace), namespace=namespace)
@@ -395,7 +397,7 @@ async def set_back(client: Client, namespace: str) -> AsyncIterator[None]:
             await client.delete(kind, f"{namespace}-{name}")
 
 
-async def test_what_is_set_back_as_it_is_written_is_not_written_again_and_again(
+async def test_executor_does_not_repeat_a_write_that_is_reverted_at_once(
     client: Client, live: KubeCluster, driver: Driver, namespace: str, set_back: None
 ) -> None:
     await client.create(CRON_JOBS, cron_job(namespace), namespace=namespace)
@@ -446,7 +448,7 @@ async def _attend(client: Client, namespace: str, fares: Callable[[str], bool]) 
     return asked
 
 
-async def test_a_statefulset_whose_pods_fall_gets_its_size_and_back_though_its_controller_waits_for_them(
+async def test_executor_resizes_a_statefulset_whose_controller_waits_for_crashing_pods(
     client: Client, driver: Driver, namespace: str
 ) -> None:
     """It would wait for ever: a pod that is not ready is not replaced, whatever its template says."""

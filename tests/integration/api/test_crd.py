@@ -43,7 +43,7 @@ def test_our_kinds_are_found_together_and_by_short_name(kinds: Kinds, cluster: C
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_server_fills_in_what_the_model_fills_in(kinds: Kinds, kind: type[Kind]) -> None:
+def test_crd_defaults_match_those_of_the_model(kinds: Kinds, kind: type[Kind]) -> None:
     kept = kinds.create(kind, LEAST[kind])
     ours = kind.read({} if LEAST[kind] is None else {"spec": LEAST[kind]}).to_manifest()
     assert kept.get("spec") == ours.get("spec")
@@ -58,17 +58,13 @@ def test_the_server_fills_in_what_the_model_fills_in(kinds: Kinds, kind: type[Ki
         ({"strategy": {"settings": {"any": {"thing": [1, "two"]}}}}, "strategy"),
     ],
 )
-def test_the_server_fills_in_what_is_missing_beside_what_is_given(
-    kinds: Kinds, spec: dict[str, Any], within: str
-) -> None:
+def test_crd_defaults_are_added_beside_given_fields(kinds: Kinds, spec: dict[str, Any], within: str) -> None:
     kept = kinds.create(OptimizationPolicy, spec)
     assert OptimizationPolicy.read(kept).spec == OptimizationPolicy.read({"spec": spec}).spec
     assert within in kept["spec"]
 
 
-def test_a_status_is_kept_apart_from_the_spec_and_shown(
-    kinds: Kinds, cluster: Cluster, namespace: str
-) -> None:
+def test_crd_status_is_separate_from_the_spec(kinds: Kinds, cluster: Cluster, namespace: str) -> None:
     policies = f"/apis/trimtab.io/v1alpha1/namespaces/{namespace}/optimizationpolicies"
     status: dict[str, Any] = {
         "observedGeneration": 1,
@@ -236,7 +232,7 @@ REFUSED: list[tuple[type[Kind], dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("kind", "spec", "field"), REFUSED, ids=[field for _, _, field in REFUSED])
-def test_a_bad_object_is_refused_by_us_and_by_the_server_for_the_same_field(
+def test_crd_rejects_the_same_field_as_the_model(
     kinds: Kinds, kind: type[Kind], spec: dict[str, Any], field: str
 ) -> None:
     with pytest.raises(InvalidObjectError) as ours:
@@ -247,7 +243,7 @@ def test_a_bad_object_is_refused_by_us_and_by_the_server_for_the_same_field(
     assert field in theirs.value.fields
 
 
-def test_a_misspelt_field_is_named_by_us_and_by_the_server(kinds: Kinds) -> None:
+def test_crd_names_a_misspelt_field_as_the_model_does(kinds: Kinds) -> None:
     with pytest.raises(InvalidObjectError, match=r"^spec.selector.namespace: unknown field"):
         OptimizationPolicy.read({"spec": {"selector": {"namespace": {}}}})
     with pytest.raises(RefusedError, match=r'unknown field "spec.selector.namespace"'):
@@ -376,9 +372,7 @@ def their_verdict(kinds: Kinds, spec: dict[str, Any]) -> tuple[dict[str, Any] | 
 
 @settings(max_examples=150)
 @given(spec=specs)
-def test_any_policy_is_taken_or_refused_by_both_and_means_the_same(
-    kinds: Kinds, spec: dict[str, Any]
-) -> None:
+def test_crd_accepts_exactly_the_policies_that_the_model_accepts(kinds: Kinds, spec: dict[str, Any]) -> None:
     ours, problems = our_verdict(spec)
     theirs, fields = their_verdict(kinds, spec)
     assert (ours is None) == (theirs is None), f"we: {problems}, the server: {fields}"
@@ -400,7 +394,7 @@ good_specs = maybe(**{part: good(part) for part in PARTS}).filter(is_good)
 
 @settings(max_examples=100)
 @given(spec=good_specs)
-def test_a_good_policy_is_kept_with_what_we_would_fill_in(kinds: Kinds, spec: dict[str, Any]) -> None:
+def test_crd_stores_a_policy_with_the_defaults_of_the_model(kinds: Kinds, spec: dict[str, Any]) -> None:
     ours, _ = our_verdict(spec)
     assert ours is not None
     written = ours.to_manifest()["spec"]

@@ -49,13 +49,13 @@ def agreed(go: GoQuantity, texts: list[str]) -> None:
         )
 
 
-def test_what_people_and_mischief_write_reads_as_in_go(go_quantity: GoQuantity) -> None:
+def test_duration_parses_unusual_text_as_go_does(go_quantity: GoQuantity) -> None:
     agreed(go_quantity, WRITTEN_BY_HAND.split())
     agreed(go_quantity, ["", " ", " 1s", "1s ", "5 m", "-", "+", "\u0661s"])
 
 
 @given(texts=st.lists(st.one_of(written, anything), min_size=10, max_size=40))
-def test_any_text_reads_as_in_go(go_quantity: GoQuantity, texts: list[str]) -> None:
+def test_duration_parses_any_text_as_go_does(go_quantity: GoQuantity, texts: list[str]) -> None:
     agreed(go_quantity, texts)
 
 
@@ -64,7 +64,7 @@ def test_any_text_reads_as_in_go(go_quantity: GoQuantity, texts: list[str]) -> N
         st.integers(-(2**63), 2**63 - 1) | st.integers(-(10**10), 10**10), min_size=10, max_size=60
     )
 )
-def test_any_span_is_written_as_go_writes_it(go_quantity: GoQuantity, spans: list[int]) -> None:
+def test_duration_is_formatted_as_go_formats_it(go_quantity: GoQuantity, spans: list[int]) -> None:
     ours = [str(Duration(span)) for span in spans]
     said = go_quantity.ask([f"duration {text}" for text in ours])
     assert [answer["canonical"] for answer in said] == ours

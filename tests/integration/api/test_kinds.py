@@ -11,7 +11,7 @@ from .conftest import Kinds
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
-def test_the_example_is_one_that_we_and_the_server_take(path: Any, kinds: Kinds) -> None:
+def test_kind_example_is_accepted_by_model_and_server(path: Any, kinds: Kinds) -> None:
     manifest = yaml.safe_load(path.read_text())
     kind = BY_NAME[manifest["kind"]]
     ours = kind.read(manifest, origin=path.name)

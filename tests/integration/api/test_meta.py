@@ -49,7 +49,7 @@ def population(cluster: Cluster) -> Iterator[str]:
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(selector=selectors)
-def test_a_selector_selects_what_the_server_selects(
+def test_selector_selects_what_the_server_selects(
     cluster: Cluster, population: str, selector: LabelSelector
 ) -> None:
     found = cluster.call("GET", f"{population}?labelSelector={query(selector)}")

@@ -47,13 +47,13 @@ def agreed(go: GoQuantity, texts: list[str]) -> None:
             assert ours.millicores == parse_millicores(text) == said["milli"], text
 
 
-def test_what_people_and_mischief_write_reads_as_in_go(go_quantity: GoQuantity) -> None:
+def test_quantity_parses_unusual_text_as_go_does(go_quantity: GoQuantity) -> None:
     agreed(go_quantity, WRITTEN_BY_HAND.split())
     agreed(go_quantity, ["", " ", " 1", "1 ", "1 Gi", "1\t", "\u0661"])
 
 
 @given(texts=st.lists(st.one_of(written, mangled, anything), min_size=10, max_size=60))
-def test_any_text_reads_as_in_go(go_quantity: GoQuantity, texts: list[str]) -> None:
+def test_quantity_parses_any_text_as_go_does(go_quantity: GoQuantity, texts: list[str]) -> None:
     agreed(go_quantity, texts)
 
 

@@ -40,7 +40,7 @@ def one(found: list[dict[str, Any]], kind: str) -> dict[str, Any]:
     return only
 
 
-def test_the_alerts_are_those_of_the_plain_rule_file(helm: Helm) -> None:
+def test_chart_alerts_match_the_plain_rule_file(helm: Helm) -> None:
     rule = one(
         helm.rendered("prometheusRule.enabled=true", "prometheusRule.labels.release=mine"), "PrometheusRule"
     )
@@ -52,7 +52,7 @@ def test_helm_finds_nothing_to_complain_of(helm: Helm) -> None:
     helm.lint()
 
 
-def test_everything_is_in_the_namespace_of_the_release(helm: Helm) -> None:
+def test_chart_puts_everything_in_the_namespace_of_the_release(helm: Helm) -> None:
     monitoring = "serviceMonitor.enabled=true", "prometheusRule.enabled=true", "grafana.dashboard=true"
     found = helm.rendered(*monitoring)
     assert {each["metadata"].get("namespace", helm.namespace) for each in found} == {helm.namespace}
@@ -71,7 +71,7 @@ def test_everything_is_in_the_namespace_of_the_release(helm: Helm) -> None:
         ("agent", ("agent.enabled=true",)),
     ],
 )
-def test_the_rights_are_exactly_those_that_the_code_asks_for(
+def test_chart_grants_exactly_what_the_code_uses(
     helm: Helm, process: Component, values: tuple[str, ...]
 ) -> None:
     (role,) = [
@@ -95,7 +95,7 @@ def test_the_rights_are_exactly_those_that_the_code_asks_for(
     assert granted == asked
 
 
-def test_the_dashboard_is_off_until_it_is_asked_for_and_then_on_loopback(
+def test_chart_dashboard_is_off_by_default_and_then_on_loopback(
     helm: Helm, unset: list[dict[str, Any]]
 ) -> None:
     off, on = unset, helm.rendered("operator.dashboard=true")
@@ -107,9 +107,7 @@ def test_the_dashboard_is_off_until_it_is_asked_for_and_then_on_loopback(
     assert sorted(each["kind"] for each in new) == ["ClusterRole", "ClusterRoleBinding"]
 
 
-def test_a_secret_and_ports_of_another_name_are_granted_probed_and_scraped(
-    helm: Helm, unset: list[dict[str, Any]]
-) -> None:
+def test_chart_applies_custom_secret_and_port_names(helm: Helm, unset: list[dict[str, Any]]) -> None:
     """In a node's network, where the usual ports may be taken."""
     found = helm.rendered(
         "operator.config.address=0.0.0.0:18080",
@@ -174,7 +172,7 @@ def test_values_reach_the_operator(helm: Helm) -> None:
     assert (read.dry_run, read.namespace, read.webhook.enabled) == (True, helm.namespace, True)
 
 
-def test_the_agent_comes_when_it_is_wanted_and_may_be_kept_to_looking(
+def test_chart_deploys_the_agent_on_request_and_may_keep_it_in_dry_run(
     helm: Helm, unset: list[dict[str, Any]]
 ) -> None:
     assert "DaemonSet" not in {each["kind"] for each in unset}
@@ -198,7 +196,7 @@ def test_the_agent_comes_when_it_is_wanted_and_may_be_kept_to_looking(
     assert after["image"] == f"trimtab:{__version__}"
 
 
-def test_the_agent_is_given_the_folders_of_the_sockets_by_which_it_adjusts_containers(helm: Helm) -> None:
+def test_chart_mounts_the_socket_folders_of_the_agent(helm: Helm) -> None:
     found = helm.rendered("agent.enabled=true", "agent.nri=/var/run/nri/nri.sock", "agent.cri=/run/t/a.sock")
     pod = one(found, "DaemonSet")["spec"]["template"]["spec"]
     (container,) = pod["containers"]
@@ -227,7 +225,7 @@ def test_arguments_of_the_agent_may_be_none(helm: Helm) -> None:
     assert none == plain
 
 
-def test_the_metrics_of_agents_are_found_where_there_are_agents(helm: Helm) -> None:
+def test_chart_scrapes_agents_where_there_are_agents(helm: Helm) -> None:
     watched = "serviceMonitor.enabled=true"
     assert "PodMonitor" not in {each["kind"] for each in helm.rendered(watched)}
     found = helm.rendered(watched, "agent.enabled=true", "serviceMonitor.labels.release=prometheus")
@@ -248,7 +246,9 @@ def test_the_metrics_of_agents_are_found_where_there_are_agents(helm: Helm) -> N
         ("crds.install", "CustomResourceDefinition"),
     ],
 )
-def test_what_is_not_wanted_is_left_out(helm: Helm, unset: list[dict[str, Any]], off: str, kind: str) -> None:
+def test_chart_omits_what_is_switched_off(
+    helm: Helm, unset: list[dict[str, Any]], off: str, kind: str
+) -> None:
     assert kind in {each["kind"] for each in unset}
     assert kind not in {each["kind"] for each in helm.rendered(f"{off}=false")}
 
@@ -265,12 +265,12 @@ def test_what_is_not_wanted_is_left_out(helm: Helm, unset: list[dict[str, Any]],
         ("operator.config.webhook.address=everywhere", "/operator/config/webhook/address"),
     ],
 )
-def test_a_wrong_value_is_refused_by_its_name(helm: Helm, value: str, named: str) -> None:
+def test_chart_rejects_a_wrong_value_by_its_name(helm: Helm, value: str, named: str) -> None:
     with pytest.raises(Refused, match=named):
         helm.rendered(value)
 
 
-def test_it_comes_changes_and_goes_and_leaves_nothing_behind(cluster: Cluster, helm: Helm) -> None:
+def test_chart_installs_upgrades_and_uninstalls_without_remains(cluster: Cluster, helm: Helm) -> None:
     had_kinds = cluster.has("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/intents.trimtab.io")
     kinds = f"crds.install={'false' if had_kinds else 'true'}"  # another test's may be there
     cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": helm.namespace}})

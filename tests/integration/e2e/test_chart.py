@@ -123,7 +123,7 @@ def _capabilities(cluster: Cluster) -> set[int]:
     return {number for number in range(64) if held >> number & 1}
 
 
-def test_the_operator_runs_from_its_image_and_looks_after_a_workload(node_cluster: Cluster) -> None:
+def test_operator_runs_from_its_image_and_sizes_a_workload(node_cluster: Cluster) -> None:
     def ready() -> bool:
         return node_cluster.is_so(
             f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/trimtab-operator", "Available"
@@ -142,7 +142,7 @@ def test_the_operator_runs_from_its_image_and_looks_after_a_workload(node_cluste
     eventually(looked_after, what="the policy to tell of the workload", timeout=120)
 
 
-def test_the_agent_runs_from_its_image_reports_squeezes_and_lets_go(node_cluster: Cluster) -> None:
+def test_agent_runs_from_its_image_and_restores_on_exit(node_cluster: Cluster) -> None:
     def ready() -> bool:
         """Which it is only when the kubelet and the API server answer it."""
         return bool(node_cluster.call("GET", DAEMONS)["status"].get("numberReady"))

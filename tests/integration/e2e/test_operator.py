@@ -107,7 +107,7 @@ def rollouts(estate: Estate) -> Rollouts:
 # Killed at any moment
 
 
-def test_a_second_replica_takes_over_when_the_leader_is_killed(estate: Estate) -> None:
+def test_operator_replica_takes_over_when_the_leader_is_killed(estate: Estate) -> None:
     eventually(lambda: estate.leader is not None, what="a leader")
     leader = estate.leader
     assert leader
@@ -132,7 +132,7 @@ def sized(estate: Estate) -> Estate:
     return estate
 
 
-def test_a_deployment_that_burns_little_is_resized_in_place_and_its_cgroup_shows_it(sized: Estate) -> None:
+def test_operator_resizes_an_idle_deployment_in_place_down_to_its_cgroup(sized: Estate) -> None:
     eventually(lambda: sized.status("usual", "web").get("status") == "Applied", what="web applied")
     eventually(lambda: len(sized.sizes("web")) == 1 and sized.sizes("web")[0] < 250, what="a smaller web")
     (pod,) = sized.pods("web")
@@ -141,14 +141,14 @@ def test_a_deployment_that_burns_little_is_resized_in_place_and_its_cgroup_shows
 
 
 @pytest.mark.parametrize(("kind", "name"), [("StatefulSet", "db"), ("DaemonSet", "agent")])
-def test_other_kinds_are_right_sized_in_place(sized: Estate, kind: str, name: str) -> None:
+def test_operator_resizes_other_kinds_in_place(sized: Estate, kind: str, name: str) -> None:
     eventually(lambda: bool(sized.mark(kind, name, "applied")), what=f"{name} applied")
     (pod,) = sized.pods(name)
     assert millicores(pod["spec"]["containers"][0]) < 50
     assert container_status(pod)["restartCount"] == 0
 
 
-def test_a_cron_job_is_right_sized_by_its_template(sized: Estate) -> None:
+def test_operator_sizes_a_cron_job_by_its_template(sized: Estate) -> None:
     eventually(lambda: bool(sized.mark("CronJob", "report", "applied")), what="the report applied")
     job = sized.get("CronJob", "report")["spec"]["jobTemplate"]
     (container,) = job["spec"]["template"]["spec"]["containers"]
@@ -156,7 +156,7 @@ def test_a_cron_job_is_right_sized_by_its_template(sized: Estate) -> None:
     assert sized.sizes("report") == [50]  # the run under way is left alone
 
 
-def test_an_autoscaler_beside_it_keeps_its_replicas(sized: Estate) -> None:
+def test_operator_leaves_replicas_to_an_autoscaler(sized: Estate) -> None:
     """It would be made smaller yet, if the autoscaler did not answer that with replicas."""
     eventually(lambda: bool(sized.mark("Deployment", "api", "applied")), what="the API applied")
     assert max(sized.sizes("api")) < 100
@@ -181,7 +181,7 @@ def test_memory_that_grows_is_raised_in_time(sized: Estate) -> None:
     assert container_status(pod)["restartCount"] <= 1
 
 
-def test_a_poisoned_recommendation_is_tried_noticed_and_taken_back(sized: Estate) -> None:
+def test_operator_reverts_a_harmful_recommendation(sized: Estate) -> None:
     """Ten millicores starve it. One pod of two gets there, and is back at what it had."""
     eventually(lambda: bool(sized.mark("Deployment", "poisoned", "reverted")), what="the poison taken back")
     mark = sized.mark("Deployment", "poisoned", "reverted")
@@ -199,7 +199,7 @@ def test_a_poisoned_recommendation_is_tried_noticed_and_taken_back(sized: Estate
 # Others lie
 
 
-def test_on_nonsense_nothing_is_changed(estate: Estate) -> None:
+def test_operator_changes_nothing_for_implausible_usage(estate: Estate) -> None:
     names = ("db", "agent")
     before = {name: estate.sizes(name) for name in names}
     nonsense = cycle(("NaN", "-1e9", "1e300", "1e14", "+Inf"))

@@ -21,7 +21,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_two_runs_build_a_program_once(go_quantity: object, cache: Path) -> None:
+def test_build_compiles_a_program_once_for_two_runs(go_quantity: object, cache: Path) -> None:
     command = [sys.executable, "-c", "from harness import build; print(build.QUANTITY.built())"]
     environment = os.environ | {"PYTHONPATH": str(TESTS)}
     both = [
@@ -34,7 +34,7 @@ def test_two_runs_build_a_program_once(go_quantity: object, cache: Path) -> None
     assert {entry.name for entry in cache.iterdir()} == {build.QUANTITY.folder.name, "quantity.lock"}
 
 
-def test_other_sources_are_another_build(tmp_path: Path) -> None:
+def test_build_compiles_other_sources_again(tmp_path: Path) -> None:
     (tmp_path / "quantity").mkdir()
     (tmp_path / "quantity" / "main.go").write_text("package main")
     other = replace(build.QUANTITY, home=tmp_path)
@@ -42,7 +42,7 @@ def test_other_sources_are_another_build(tmp_path: Path) -> None:
     assert other.folder != build.QUANTITY.folder
 
 
-def test_a_program_that_does_not_compile_shows_what_go_said(go_quantity: object, tmp_path: Path) -> None:
+def test_build_shows_the_compiler_output_of_a_failure(go_quantity: object, tmp_path: Path) -> None:
     (tmp_path / "quantity").mkdir()
     (tmp_path / "quantity" / "go.mod").write_text("module quantity\n")
     (tmp_path / "quantity" / "main.go").write_text("package main\nfunc main() { nonsense() }\n")
@@ -52,13 +52,13 @@ def test_a_program_that_does_not_compile_shows_what_go_said(go_quantity: object,
     assert not broken.folder.exists()
 
 
-def test_a_machine_without_go_is_told_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_build_names_the_missing_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(UnavailableError, match="kube cannot be built: there is no `go` on PATH; install Go"):
         build.KUBE.built()
 
 
-def test_a_machine_without_apt_is_told_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_build_names_missing_packages_without_apt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(packages.PROOF, "prometheus", "no/such/file")
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(UnavailableError, match="missing, and there is no apt-get: prometheus"):

@@ -22,7 +22,7 @@ async def _version(cluster: Cluster, *, client_certificate: bool = False, token:
         return response.status
 
 
-def test_the_server_says_the_version_that_was_built(cluster: Cluster) -> None:
+def test_control_plane_has_the_version_that_was_built(cluster: Cluster) -> None:
     assert cluster.call("GET", "/version")["gitVersion"] == build.KUBERNETES
 
 
@@ -42,23 +42,23 @@ def test_kubectl_takes_what_it_applies_from_us(cluster: Cluster, namespace: str)
     assert cluster.kubectl("apply", "-f", "-", stdin=manifest) == "configmap/noted created\n"
 
 
-async def test_a_token_opens_the_door(cluster: Cluster) -> None:
+async def test_control_plane_accepts_a_token(cluster: Cluster) -> None:
     assert await _version(cluster, token=cluster.token) == 200
 
 
-async def test_a_client_certificate_opens_the_door(cluster: Cluster) -> None:
+async def test_control_plane_accepts_a_client_certificate(cluster: Cluster) -> None:
     assert await _version(cluster, client_certificate=True) == 200
 
 
-async def test_a_wrong_token_does_not(cluster: Cluster) -> None:
+async def test_control_plane_rejects_a_wrong_token(cluster: Cluster) -> None:
     assert await _version(cluster, token="guessed") == 401
 
 
-async def test_nobody_is_forbidden(cluster: Cluster) -> None:
+async def test_control_plane_rejects_anonymous_requests(cluster: Cluster) -> None:
     assert await _version(cluster) == 403
 
 
-async def test_the_certificate_of_the_server_is_verified(cluster: Cluster) -> None:
+async def test_control_plane_certificate_is_verified(cluster: Cluster) -> None:
     async with aiohttp.ClientSession() as session:
         with pytest.raises(aiohttp.ClientConnectorCertificateError):
             await session.get(f"{cluster.server}/version")
@@ -90,7 +90,7 @@ def test_objects_survive_the_api_server(cluster: Cluster, namespace: str, gracef
     assert cluster.call("GET", f"/api/v1/namespaces/{namespace}")["status"] == {"phase": "Active"}
 
 
-def test_a_namespace_that_is_forgotten_takes_along_all_that_is_in_it(cluster: Cluster) -> None:
+def test_control_plane_deletes_a_namespace_with_its_contents(cluster: Cluster) -> None:
     namespace = "/api/v1/namespaces/forgotten"
     pods = f"{namespace}/pods"
     cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": "forgotten"}})

@@ -44,7 +44,7 @@ def maps(cluster: Cluster, namespace: str) -> str:
     return path
 
 
-async def test_what_is_not_broken_passes_as_it_is(
+async def test_fault_proxy_passes_requests_unchanged(
     client: aiohttp.ClientSession, cluster: Cluster, maps: str
 ) -> None:
     async with client.get(f"{maps}/first", headers={"Accept": "application/json"}) as response:
@@ -71,7 +71,7 @@ def test_kubectl_works_through_the_proxy_and_its_kubeconfig(
     ("code", "reason"),
     [(410, "Expired"), (429, "TooManyRequests"), (500, "InternalError"), (503, "ServiceUnavailable")],
 )
-async def test_an_http_error_comes_in_the_servers_place(
+async def test_fault_proxy_answers_with_an_http_error(
     client: aiohttp.ClientSession, fault_proxy: FaultProxy, maps: str, code: int, reason: str
 ) -> None:
     fault_proxy.fail_next(faults.status(code, retry_after=3))
@@ -82,7 +82,7 @@ async def test_an_http_error_comes_in_the_servers_place(
     assert fault_proxy.injected == {str(code): 1}
 
 
-async def test_a_script_counts_and_matches(
+async def test_fault_proxy_script_counts_and_matches_requests(
     client: aiohttp.ClientSession, fault_proxy: FaultProxy, maps: str
 ) -> None:
     fault_proxy.fail_next(faults.status(500), count=2, match=lambda asked: asked.method == "GET")
@@ -97,7 +97,7 @@ async def test_a_script_counts_and_matches(
     assert [asked.method for asked in fault_proxy.asked] == ["POST", "GET", "GET", "GET"]
 
 
-async def test_a_dropped_request_never_reached_the_server(
+async def test_fault_proxy_drops_a_request_before_the_server(
     client: aiohttp.ClientSession, fault_proxy: FaultProxy, cluster: Cluster, maps: str
 ) -> None:
     fault_proxy.fail_next(faults.drop())
@@ -107,7 +107,7 @@ async def test_a_dropped_request_never_reached_the_server(
     assert fault_proxy.injected == {"drop": 1}
 
 
-async def test_when_the_answer_is_lost_the_server_has_done_it(
+async def test_fault_proxy_loses_the_response_after_the_effect(
     client: aiohttp.ClientSession, fault_proxy: FaultProxy, cluster: Cluster, maps: str
 ) -> None:
     fault_proxy.fail_next(faults.lose_answer())
@@ -117,7 +117,7 @@ async def test_when_the_answer_is_lost_the_server_has_done_it(
     assert fault_proxy.injected == {"lose answer": 1}
 
 
-async def test_a_torn_answer_stops_in_its_middle(
+async def test_fault_proxy_truncates_a_response(
     client: aiohttp.ClientSession, fault_proxy: FaultProxy, maps: str
 ) -> None:
     fault_proxy.fail_next(faults.tear())
@@ -129,7 +129,7 @@ async def test_a_torn_answer_stops_in_its_middle(
 
 
 @pytest.mark.parametrize("fault", [faults.delay(0.05), faults.slow(0.05)], ids=["delayed", "slow"])
-async def test_a_late_answer_is_whole(
+async def test_fault_proxy_delays_a_whole_response(
     client: aiohttp.ClientSession, fault_proxy: FaultProxy, maps: str, fault: faults.Fault
 ) -> None:
     fault_proxy.fail_next(fault)
@@ -139,7 +139,7 @@ async def test_a_late_answer_is_whole(
     assert fault_proxy.injected == {fault.name: 1}
 
 
-async def test_an_answer_that_never_comes(
+async def test_fault_proxy_never_responds(
     client: aiohttp.ClientSession, fault_proxy: FaultProxy, maps: str
 ) -> None:
     fault_proxy.fail_next(faults.silence())
@@ -148,7 +148,7 @@ async def test_an_answer_that_never_comes(
     assert fault_proxy.injected == {"silence": 1}
 
 
-async def test_a_delayed_watch_is_whole(
+async def test_fault_proxy_delays_a_whole_watch(
     client: aiohttp.ClientSession, fault_proxy: FaultProxy, maps: str
 ) -> None:
     fault_proxy.fail_next(faults.delay(0.05))
@@ -157,7 +157,7 @@ async def test_a_delayed_watch_is_whole(
     assert "first" in [event["object"]["metadata"]["name"] for event in events]
 
 
-async def test_a_watch_is_cut_between_two_events(
+async def test_fault_proxy_cuts_a_watch_between_events(
     client: aiohttp.ClientSession, fault_proxy: FaultProxy, maps: str
 ) -> None:
     fault_proxy.fail_next(faults.cut(after=1))
@@ -168,7 +168,7 @@ async def test_a_watch_is_cut_between_two_events(
     assert fault_proxy.injected == {"cut": 1}
 
 
-async def test_a_watch_is_torn_within_an_event(
+async def test_fault_proxy_cuts_a_watch_within_an_event(
     client: aiohttp.ClientSession, fault_proxy: FaultProxy, maps: str
 ) -> None:
     fault_proxy.fail_next(faults.tear(after=1))
@@ -188,7 +188,7 @@ async def test_a_watch_is_torn_within_an_event(
         json.loads(torn)
 
 
-async def test_a_watch_ends_as_by_the_servers_time_out(
+async def test_fault_proxy_ends_a_watch_like_a_server_timeout(
     client: aiohttp.ClientSession, fault_proxy: FaultProxy, maps: str
 ) -> None:
     fault_proxy.fail_next(faults.end(after=1))
@@ -198,7 +198,7 @@ async def test_a_watch_ends_as_by_the_servers_time_out(
     assert fault_proxy.injected == {"end": 1}
 
 
-async def test_a_watch_says_that_its_version_is_gone(
+async def test_fault_proxy_expires_the_version_of_a_watch(
     client: aiohttp.ClientSession, fault_proxy: FaultProxy, maps: str
 ) -> None:
     fault_proxy.fail_next(faults.gone_event(after=1))
@@ -210,7 +210,7 @@ async def test_a_watch_says_that_its_version_is_gone(
         assert await _next_event(watch) is None
 
 
-async def test_a_watch_falls_silent(
+async def test_fault_proxy_silences_a_watch(
     client: aiohttp.ClientSession, fault_proxy: FaultProxy, maps: str
 ) -> None:
     fault_proxy.fail_next(faults.silence(after=1))
@@ -231,7 +231,7 @@ async def test_a_watch_falls_silent(
     ],
     ids=["cut", "end", "gone", "silence"],
 )
-async def test_a_watch_that_is_open_can_be_struck(
+async def test_fault_proxy_breaks_an_open_watch(
     client: aiohttp.ClientSession, fault_proxy: FaultProxy, maps: str, fault: faults.Fault, seen: str | None
 ) -> None:
     async def after_the_strike(watch: aiohttp.ClientResponse) -> str | None:
@@ -253,7 +253,7 @@ async def test_a_watch_that_is_open_can_be_struck(
     assert fault_proxy.injected == {fault.name: 2}
 
 
-async def test_a_proxy_that_refuses_is_back_on_its_port_afterwards(
+async def test_fault_proxy_listens_again_after_refusing_connections(
     client: aiohttp.ClientSession, fault_proxy: FaultProxy, maps: str
 ) -> None:
     async with client.get(maps, params={"watch": "1"}) as watch:
@@ -267,7 +267,7 @@ async def test_a_proxy_that_refuses_is_back_on_its_port_afterwards(
         assert response.status == 200
 
 
-async def test_a_plan_fails_requests_at_random_until_it_is_taken_away(
+async def test_fault_proxy_plan_fails_requests_at_random_until_removed(
     client: aiohttp.ClientSession, fault_proxy: FaultProxy, maps: str
 ) -> None:
     async def statuses() -> list[int]:
@@ -285,7 +285,7 @@ async def test_a_plan_fails_requests_at_random_until_it_is_taken_away(
     assert set(await statuses()) == {200}
 
 
-async def test_when_the_server_is_away_so_is_its_proxy(
+async def test_fault_proxy_is_unavailable_while_the_server_is(
     client: aiohttp.ClientSession, cluster: Cluster, maps: str
 ) -> None:
     async with client.get(maps, params={"watch": "1"}) as watch:

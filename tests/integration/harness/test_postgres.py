@@ -3,7 +3,7 @@ import pytest
 
 
 @pytest.mark.postgres
-def test_a_postgresql_of_our_own_takes_rows(postgres_url: str) -> None:
+def test_postgres_stores_rows(postgres_url: str) -> None:
     with psycopg.connect(postgres_url.replace("+psycopg", "")) as connection:
         connection.execute("CREATE TEMPORARY TABLE deeds (what text)")
         connection.execute("INSERT INTO deeds VALUES ('resized')")
@@ -11,7 +11,7 @@ def test_a_postgresql_of_our_own_takes_rows(postgres_url: str) -> None:
 
 
 @pytest.mark.postgres
-def test_that_postgresql_wants_its_password(postgres_url: str) -> None:
+def test_postgres_requires_its_password(postgres_url: str) -> None:
     scheme, _, rest = postgres_url.replace("+psycopg", "").partition("://")
     user, _, place = rest.partition(":")
     without = f"{scheme}://{user}:wrong@{place.partition('@')[2]}"

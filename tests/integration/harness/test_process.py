@@ -20,7 +20,7 @@ def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "running"
 
 
-def test_a_process_is_stopped(tmp_path: Path, records: Path) -> None:
+def test_process_stops(tmp_path: Path, records: Path) -> None:
     sleeper = Process("sleeper", ["sleep", "1000"], log=tmp_path / "log")
     sleeper.start()
     assert len(list(records.iterdir())) == 1
@@ -29,7 +29,7 @@ def test_a_process_is_stopped(tmp_path: Path, records: Path) -> None:
     assert list(records.iterdir()) == []
 
 
-def test_a_process_that_will_not_stop_is_ended(tmp_path: Path) -> None:
+def test_process_that_does_not_stop_is_killed(tmp_path: Path) -> None:
     deaf = Process("deaf", ["sh", "-c", "trap '' TERM; echo deaf; exec sleep 1000"], log=tmp_path / "log")
     deaf.start()
     deaf.wait_until(lambda: "deaf" in (tmp_path / "log").read_text())
@@ -37,14 +37,14 @@ def test_a_process_that_will_not_stop_is_ended(tmp_path: Path) -> None:
     assert not deaf.alive
 
 
-def test_a_process_that_fails_tells_why_by_its_log(tmp_path: Path) -> None:
+def test_process_failure_shows_its_log(tmp_path: Path) -> None:
     broken = Process("broken", ["sh", "-c", "echo no such luck; exit 1"], log=tmp_path / "log")
     broken.start()
     with pytest.raises(RuntimeError, match=r"(?s)broken ended at its start.*no such luck"):
         broken.wait_until(lambda: False)
 
 
-def test_a_process_that_is_never_ready_tells_its_log_too(tmp_path: Path) -> None:
+def test_process_that_is_never_ready_shows_its_log(tmp_path: Path) -> None:
     lost = Process("lost", ["sh", "-c", "echo still looking; exec sleep 1000"], log=tmp_path / "log")
     lost.start()
     wait_for(lambda: "looking" in (tmp_path / "log").read_text(), what="its words")
@@ -53,7 +53,7 @@ def test_a_process_that_is_never_ready_tells_its_log_too(tmp_path: Path) -> None
     assert not lost.alive
 
 
-def test_a_process_dies_with_the_one_that_started_it(tmp_path: Path, records: Path) -> None:
+def test_process_ends_with_its_starter(tmp_path: Path, records: Path) -> None:
     start = f"""
 from pathlib import Path; import signal
 from harness.process import Process
@@ -100,7 +100,7 @@ def test_leftovers_of_a_crashed_run_are_ended_and_those_of_a_living_one_are_not(
     ours.kill()
 
 
-def test_a_process_that_only_took_over_the_number_is_left_alone(records: Path) -> None:
+def test_process_that_reused_the_pid_is_left_alone(records: Path) -> None:
     records.mkdir()
     with subprocess.Popen(["sleep", "1000"]) as stranger:
         record = {"name": "dead long since", "born": "1", "owner": 1, "owner born": "never"}

@@ -60,13 +60,13 @@ def test_several_processes_give_what_one_gives(here: list[Scores], monkeypatch: 
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1"])
-def test_a_ray_that_is_not_there_is_not_waited_for(address: str) -> None:
+def test_ray_engine_does_not_wait_for_an_absent_cluster(address: str) -> None:
     pytest.importorskip("ray")
     with pytest.raises(TrimtabError, match=f"--ray-address {address}: cannot connect: Connection refused"):
         made(RayEngine(address))
 
 
-def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_engine_names_the_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(
         TrimtabError, match=r"--engine ray: ray is not installed; run: pip install 'trimtab\[ray\]'"

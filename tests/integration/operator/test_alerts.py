@@ -93,11 +93,11 @@ def raised(tmp_path: Path, series: dict[str, str]) -> set[str]:
     return set(re.findall(r"alertname: ?(\w+)", done.stdout + done.stderr))
 
 
-def test_all_is_quiet_where_all_is_well(tmp_path: Path) -> None:
+def test_alerts_are_silent_when_all_is_well(tmp_path: Path) -> None:
     assert raised(tmp_path, CALM) == set()
 
 
-def test_nothing_is_known_where_nothing_is_scraped(tmp_path: Path) -> None:
+def test_alerts_are_silent_without_scrapes(tmp_path: Path) -> None:
     assert raised(tmp_path, {}) == {"TrimtabNoLeader"}
 
 
@@ -111,17 +111,17 @@ def test_clusters_that_one_prometheus_sees_are_told_apart(tmp_path: Path) -> Non
     assert raised(tmp_path, leads | one_alone) == {"TrimtabNoLeader"}
 
 
-def test_there_is_a_trouble_for_each_alert() -> None:
+def test_alerts_each_have_a_test_series() -> None:
     assert TROUBLE.keys() == rules().keys()
 
 
 @pytest.mark.parametrize("alert", sorted(TROUBLE))
-def test_each_alert_is_raised_by_its_trouble_alone(alert: str, tmp_path: Path) -> None:
+def test_alert_fires_for_its_problem_alone(alert: str, tmp_path: Path) -> None:
     name, values = TROUBLE[alert]
     assert raised(tmp_path, CALM | {name: values}) == {alert}
 
 
-def test_each_alert_says_what_is_the_matter() -> None:
+def test_alert_text_names_the_problem() -> None:
     for rule in rules().values():
         assert rule["annotations"]["summary"]
         assert rule["labels"] == {"severity": "warning"}

@@ -145,7 +145,7 @@ async def test_pods_are_found_by_the_workload_at_the_top_of_their_owners(
     assert every > own > 0, "two informers are counted one by one"
 
 
-async def test_what_has_a_say_in_a_workload_makes_it_be_looked_at_again(
+async def test_cluster_state_enqueues_a_workload_when_what_affects_it_changes(
     client: Client, watcher: Watcher, namespace: str
 ) -> None:
     catalog = watcher.catalog
@@ -215,7 +215,7 @@ async def settled(client: Client, watcher: Watcher, namespace: str, *deployments
     await watcher.hears_of(WorkloadKey("Deployment", namespace, "last"))
 
 
-async def test_a_policy_makes_those_be_looked_at_again_that_it_selects_or_did(
+async def test_cluster_state_enqueues_workloads_that_a_policy_selects_or_selected(
     client: Client, watcher: Watcher, namespace: str
 ) -> None:
     web, other = (WorkloadKey("Deployment", namespace, name) for name in ("web", "other"))
@@ -259,7 +259,7 @@ async def created_once_served(client: Client, resource: Resource, body: Object, 
                 return
 
 
-async def test_a_kind_that_scales_is_found_when_installed_and_forgotten_when_removed(
+async def test_cluster_state_finds_and_forgets_custom_kinds_that_scale(
     client: Client, watcher: Watcher, namespace: str
 ) -> None:
     group = f"g{secrets.token_hex(4)}.example.com"
@@ -323,7 +323,7 @@ async def restricted(
         yield reader
 
 
-async def test_what_is_not_granted_is_a_trouble_with_its_reason_and_comes_when_granted(
+async def test_cluster_state_reports_a_missing_right_until_it_is_granted(
     cluster: Cluster, client: Client, kinds: None, namespace: str
 ) -> None:
     async with (
@@ -348,7 +348,7 @@ async def test_what_is_not_granted_is_a_trouble_with_its_reason_and_comes_when_g
         )
 
 
-async def test_without_pods_the_picture_is_never_whole(
+async def test_cluster_state_is_never_synced_without_pods(
     cluster: Cluster, client: Client, kinds: None, namespace: str
 ) -> None:
     async with restricted(cluster, client, namespace, without="pods") as reader:

@@ -39,7 +39,7 @@ def deployed(cluster: Cluster) -> Iterator[None]:
         cluster.kubectl("delete", "--wait=false", "-f", str(DEPLOY / "operator" / name))
 
 
-def test_the_account_has_all_rights_that_doctor_looks_for(
+def test_deploy_account_has_all_rights_that_doctor_checks(
     cluster: Cluster, deployed: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kubeconfig = as_operator(cluster, tmp_path)
@@ -56,12 +56,14 @@ def pod_of(workload: dict[str, Any]) -> str:
     return yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
 
 
-def test_its_pod_is_let_in_where_only_restricted_pods_are(cluster: Cluster, deployed: None) -> None:
+def test_deploy_operator_pod_is_admitted_under_the_restricted_standard(
+    cluster: Cluster, deployed: None
+) -> None:
     pod = pod_of(find_document("deployment.yaml", "Deployment"))
     assert "pod/probe created" in cluster.kubectl("create", "--dry-run=server", "-f", "-", stdin=pod)
 
 
-def test_the_agents_pod_is_let_in_where_its_manifests_put_it(cluster: Cluster, deployed: None) -> None:
+def test_deploy_agent_pod_is_admitted_in_its_namespace(cluster: Cluster, deployed: None) -> None:
     """What it needs of its node no restricted pod may have."""
     agent = str(DEPLOY / "agent")
     made = [*yaml.safe_load_all(cluster.kubectl("kustomize", agent))]
@@ -76,7 +78,7 @@ def test_the_agents_pod_is_let_in_where_its_manifests_put_it(cluster: Cluster, d
         cluster.kubectl("delete", "--wait=false", "-k", agent)
 
 
-async def test_its_rights_suffice_for_the_webhook_and_the_manifests_take_nothing_back(
+async def test_deploy_rights_suffice_for_the_webhook_which_manifests_keep(
     cluster: Cluster, deployed: None, tmp_path: Path
 ) -> None:
     webhooks = str(DEPLOY / "operator" / "webhooks.yaml")

@@ -89,7 +89,7 @@ async def events(work: Office, kind: str) -> list[tuple[str, str]]:
     return [(each["type"], each["reason"]) for each in found if each["regarding"]["kind"] == kind]
 
 
-async def test_a_recommendation_is_told_in_the_status_on_the_workload_and_in_the_history(
+async def test_leader_publishes_a_recommendation_in_status_annotation_and_history(
     work: Office, fault_proxy: FaultProxy
 ) -> None:
     await work.write_policy(mode="Recommend")
@@ -136,7 +136,7 @@ async def test_a_recommendation_is_told_in_the_status_on_the_workload_and_in_the
         assert (kept.what, kept.who, kept.after) == ("recommended", f"policy {name}", told["web"])
 
 
-async def test_a_leader_that_has_yet_to_read_usage_takes_nothing_out_of_a_status(
+async def test_leader_keeps_a_status_until_it_has_read_usage(
     work: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first turn of a large cluster takes minutes, and somebody may write a policy meanwhile."""
@@ -162,7 +162,7 @@ async def test_a_leader_that_has_yet_to_read_usage_takes_nothing_out_of_a_status
         assert is_recommended(await work.status())
 
 
-async def test_a_restart_tells_nothing_twice_and_knows_what_it_knew(
+async def test_leader_restart_repeats_no_report_and_loses_no_state(
     work: Office, fault_proxy: FaultProxy
 ) -> None:
     await work.write_policy(mode="Recommend")
@@ -185,7 +185,7 @@ async def test_a_restart_tells_nothing_twice_and_knows_what_it_knew(
         assert len(await store.history.find(namespace=work.namespace)) == 1
 
 
-async def test_a_source_that_is_away_is_told_and_changes_nothing(work: Office) -> None:
+async def test_leader_reports_an_unavailable_source_and_changes_nothing(work: Office) -> None:
     await work.write_policy(mode="Recommend")
     async with work.leading():
         before = await work.until(is_recommended, what="web is recommended a size")
@@ -216,9 +216,7 @@ async def test_a_source_that_is_away_is_told_and_changes_nothing(work: Office) -
 
 
 @pytest.mark.parametrize("code", [403, 404, 409, 429, 500, 503])
-async def test_a_status_that_could_not_be_written_is_written_later(
-    work: Office, fault_proxy: FaultProxy, code: int
-) -> None:
+async def test_leader_retries_a_failed_status_write(work: Office, fault_proxy: FaultProxy, code: int) -> None:
     def status_is_written(asked: Asked) -> bool:
         return asked.method == "PATCH" and asked.path.endswith("/optimizationpolicies/p/status")
 
@@ -245,9 +243,7 @@ async def test_a_status_that_could_not_be_written_is_written_later(
                 await asyncio.sleep(0.2)
 
 
-async def test_an_api_server_that_is_away_costs_time_and_nothing_else(
-    work: Office, fault_proxy: FaultProxy
-) -> None:
+async def test_leader_survives_an_unavailable_api_server(work: Office, fault_proxy: FaultProxy) -> None:
     await work.write_policy(mode="Recommend")
     async with work.leading():
         await work.until(is_recommended, what="web is recommended a size")
@@ -259,7 +255,7 @@ async def test_an_api_server_that_is_away_costs_time_and_nothing_else(
         await work.until(is_recommended, what="its status can be read again")
 
 
-async def test_before_the_cluster_has_said_what_it_can_do_nothing_begins(
+async def test_leader_starts_only_after_discovery(
     work: Office, fault_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Taken for one that cannot resize pods in place, it would have them replaced where that is allowed."""
@@ -273,7 +269,7 @@ async def test_before_the_cluster_has_said_what_it_can_do_nothing_begins(
         await work.until(is_recommended, what="web is recommended a size")
 
 
-async def test_a_policy_that_cannot_be_acted_on_says_why_and_leaves_its_workloads_alone(work: Office) -> None:
+async def test_leader_reports_an_unusable_policy_and_leaves_its_workloads(work: Office) -> None:
     await work.write_policy(mode="Auto", strategy={"name": "luck"})
     async with work.leading():
         status = await work.until(lambda status: bool(entry(status)), what="it is told of")
@@ -290,7 +286,7 @@ async def test_a_policy_that_cannot_be_acted_on_says_why_and_leaves_its_workload
         await work.until(is_recommended, what="once mended, it is acted on")
 
 
-async def test_a_policy_that_selects_nothing_has_a_status_too(work: Office) -> None:
+async def test_leader_writes_the_status_of_a_policy_without_workloads(work: Office) -> None:
     async with work.leading():
         await work.write_policy("nobody", selector={"workloadTypes": {"include": ["DaemonSet"]}})
         status = await work.until(bool, name="nobody", what="it has a status")
@@ -325,9 +321,7 @@ async def test_disabled_keeps_what_was_known_and_touches_nothing(
         )
 
 
-async def test_a_dry_run_recommends_and_writes_nothing_but_statuses_until_it_is_over(
-    work: Office, fault_proxy: FaultProxy
-) -> None:
+async def test_leader_in_dry_run_writes_only_statuses(work: Office, fault_proxy: FaultProxy) -> None:
     work.configure(dryRun=True)
     await work.write_policy(mode="Auto")
     so_far = len(writes(fault_proxy))
@@ -343,7 +337,7 @@ async def test_a_dry_run_recommends_and_writes_nothing_but_statuses_until_it_is_
         assert entry(after)["reason"] == "it has no running pods"
 
 
-async def test_in_auto_a_change_is_made_and_told_from_its_begin_to_its_end(work: Office) -> None:
+async def test_leader_in_auto_reports_a_change_from_start_to_end(work: Office) -> None:
     await work.client.delete(DEPLOYMENTS, "web", namespace=work.namespace)
     await work.client.create(DEPLOYMENTS, deployment("api", replicas=1), namespace=work.namespace)
     killed = {"reason": "OOMKilled", "exitCode": 137, "finishedAt": "2026-11-01T08:00:00Z"}
@@ -398,7 +392,7 @@ async def test_leader_sizes_injected_containers_in_place_without_touching_the_te
     assert (only["name"], only["resources"]) == ("web", container["resources"])
 
 
-async def test_a_job_that_dies_of_its_memory_and_is_never_started_again_is_learned_from(work: Office) -> None:
+async def test_leader_learns_from_a_job_that_died_of_memory(work: Office) -> None:
     (container,) = deployment()["spec"]["template"]["spec"]["containers"]
     job = {"backoffLimit": 0, "template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}
     cron = {"metadata": {"name": "nightly"}, "spec": {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": job}}}
@@ -434,7 +428,7 @@ async def test_a_job_that_dies_of_its_memory_and_is_never_started_again_is_learn
         assert work.sample("oom_kills_total", policy=f"{work.namespace}/p") == 1
 
 
-async def test_while_its_source_is_away_no_change_begins(work: Office) -> None:
+async def test_leader_starts_no_change_while_its_source_is_unavailable(work: Office) -> None:
     await work.client.delete(DEPLOYMENTS, "web", namespace=work.namespace)
     await work.client.create(DEPLOYMENTS, deployment("api", replicas=1), namespace=work.namespace)
     await work.write_policy(mode="Recommend")
@@ -455,7 +449,7 @@ async def test_while_its_source_is_away_no_change_begins(work: Office) -> None:
         await work.until(is_now("Applying", "Applied"), what="it is changed when usage is read again")
 
 
-async def test_a_change_that_its_policy_left_half_done_is_told(work: Office) -> None:
+async def test_leader_reports_a_change_that_its_policy_left_unfinished(work: Office) -> None:
     await work.client.delete(DEPLOYMENTS, "web", namespace=work.namespace)
     await work.client.create(DEPLOYMENTS, deployment("api", replicas=1), namespace=work.namespace)
     slow = {"minInterval": "0s", "canary": {"observation": "1h"}}
@@ -474,7 +468,7 @@ async def test_a_change_that_its_policy_left_half_done_is_told(work: Office) -> 
                 await asyncio.sleep(0.1)
 
 
-async def test_who_leads_no_more_writes_nothing(work: Office, fault_proxy: FaultProxy) -> None:
+async def test_leader_writes_nothing_after_losing_the_lease(work: Office, fault_proxy: FaultProxy) -> None:
     await work.write_policy(mode="Auto")
     so_far = len(writes(fault_proxy))
     work.leads = lambda: False
@@ -485,7 +479,7 @@ async def test_who_leads_no_more_writes_nothing(work: Office, fault_proxy: Fault
     assert writes(fault_proxy)[so_far:] == []
 
 
-async def test_an_overlap_is_told_in_both_statuses_and_stays_told(work: Office) -> None:
+async def test_leader_keeps_reporting_an_overlap_in_both_statuses(work: Office) -> None:
     await work.write_policy("heavy", mode="Recommend", weight=500)
     await work.write_policy("light", mode="Recommend", weight=50)
     async with work.leading():
@@ -517,7 +511,7 @@ def easy_default(work: Office) -> dict[str, Any]:
     }
 
 
-async def test_while_policies_cannot_be_read_the_default_policy_has_no_say_over_their_workloads(
+async def test_leader_does_not_apply_the_default_policy_while_policies_are_unreadable(
     work: Office, fault_proxy: FaultProxy
 ) -> None:
     work.configure(defaultPolicy=easy_default(work))
@@ -535,7 +529,7 @@ async def test_while_policies_cannot_be_read_the_default_policy_has_no_say_over_
     assert work.sample("recommendations_total", policy="default") is None
 
 
-async def test_while_intents_cannot_be_read_a_policy_changes_nothing(
+async def test_leader_changes_nothing_while_intents_are_unreadable(
     work: Office, fault_proxy: FaultProxy
 ) -> None:
     work.intents = True
@@ -555,7 +549,7 @@ async def test_while_intents_cannot_be_read_a_policy_changes_nothing(
         await work.until(says(f"Intent {work.namespace}/web controls the size"), what="the intent has it")
 
 
-async def test_where_there_is_no_policy_to_read_the_default_policy_has_the_say_once_that_is_known(
+async def test_leader_applies_the_default_policy_once_policies_are_known_to_be_missing(
     work: Office, fault_proxy: FaultProxy
 ) -> None:
     work.configure(defaultPolicy=easy_default(work))
@@ -570,7 +564,7 @@ async def test_where_there_is_no_policy_to_read_the_default_policy_has_the_say_o
     assert fault_proxy.injected["403"] == 20
 
 
-async def test_a_workload_of_no_policy_is_sized_by_the_default_policy(work: Office) -> None:
+async def test_leader_sizes_workloads_without_a_policy_by_the_default_policy(work: Office) -> None:
     work.configure(defaultPolicy=easy_default(work))
     async with work.leading() as term:
         monitored = {"namespace": work.namespace, "policy": "default"}
@@ -589,7 +583,7 @@ async def test_a_workload_of_no_policy_is_sized_by_the_default_policy(work: Offi
         assert work.sample("recommendations_total", policy="default") == made
 
 
-async def test_each_policy_has_its_workloads_learned_from_the_source_that_it_names(work: Office) -> None:
+async def test_leader_reads_usage_from_the_source_that_a_policy_names(work: Office) -> None:
     live = ScriptedSource(steady(0.6, 2e8), *work.source.pods)
     work.others["live"] = live
     work.configure(additionalMetricsSources=[{"name": "live", "provider": "metrics-server"}])
@@ -611,7 +605,9 @@ async def test_each_policy_has_its_workloads_learned_from_the_source_that_it_nam
         )
 
 
-async def test_a_status_waits_until_all_workloads_have_been_looked_at(work: Office, client: Client) -> None:
+async def test_leader_writes_a_status_after_all_workloads_were_reconciled(
+    work: Office, client: Client
+) -> None:
     for name in ("api", "db"):
         await client.create(DEPLOYMENTS, deployment(name), namespace=work.namespace)
     await work.write_policy(mode="Recommend")

@@ -234,7 +234,7 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-async def test_every_right_is_used_and_no_other_is_asked_for(
+async def test_operator_uses_each_right_and_requests_no_other(
     scene: str, client: Client, as_operator: Path, fault_proxy: FaultProxy, tmp_path: Path
 ) -> None:
     def seen() -> set[Use]:

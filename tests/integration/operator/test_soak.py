@@ -44,11 +44,11 @@ def test_killed_again_and_again_it_applies_every_change_once(rollouts: Rollouts)
     print(f"{KILLS} kills of leaders, {changes} changes")
 
 
-def test_without_usage_nothing_is_changed_and_all_goes_on_when_it_is_back(
+def test_operator_changes_nothing_without_usage_and_continues_when_it_is_back(
     rollouts: Rollouts,
 ) -> None:
     rollouts.wait_for_usage(seconds=NO_USAGE)
 
 
-def test_an_api_server_that_was_away_finds_everything_going_on(rollouts: Rollouts) -> None:
+def test_operator_continues_after_an_outage_of_the_api_server(rollouts: Rollouts) -> None:
     rollouts.wait_for_the_api_server(seconds=NO_SERVER)

@@ -9,7 +9,9 @@ from trimtab.store import Store
 
 
 @pytest.mark.postgres
-async def test_a_store_moves_from_file_to_server_and_back(file: Path, postgres: str, tmp_path: Path) -> None:
+async def test_archive_moves_a_store_from_file_to_server_and_back(
+    file: Path, postgres: str, tmp_path: Path
+) -> None:
     async with (
         Store.open(file) as first,
         Store.open(postgres) as second,

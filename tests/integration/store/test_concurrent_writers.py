@@ -8,7 +8,7 @@ from store.builders import KEY, entry
 from trimtab.store import Retention, RetentionLimit, Store
 
 
-async def test_two_processes_write_while_a_third_reads(address: str) -> None:
+async def test_store_serves_a_reader_beside_two_writing_processes(address: str) -> None:
     with ExitStack() as stack:
         processes = [
             stack.enter_context(writing(address, writer=name, batches=2))[0] for name in ("left", "right")

@@ -30,7 +30,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", disk], check=True)
 
 
-async def test_a_full_disk_is_said_and_costs_nothing_that_was_committed(small_disk: Path) -> None:
+async def test_store_reports_a_full_disk_and_keeps_what_was_committed(small_disk: Path) -> None:
     file = small_disk / "trimtab.db"
     async with Store.open(file) as store:
         await store.history.append([entry(1)])
@@ -45,7 +45,7 @@ async def test_a_full_disk_is_said_and_costs_nothing_that_was_committed(small_di
     assert damaged(file) == []
 
 
-async def test_a_disk_that_is_full_at_the_start_is_said(small_disk: Path) -> None:
+async def test_store_reports_a_disk_that_is_full_at_the_start(small_disk: Path) -> None:
     filler = small_disk / "filler"
     with pytest.raises(OSError, match="No space"), filler.open("wb") as raw:
         while True:

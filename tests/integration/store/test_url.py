@@ -17,13 +17,13 @@ from trimtab.store import AccessError, AddressError, Store, StoreError, Unavaila
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
-async def test_a_server_can_be_given_as(scheme: str, postgres: str) -> None:
+async def test_store_url_accepts_schemes_of_postgresql(scheme: str, postgres: str) -> None:
     async with Store.open(postgres.replace("postgresql", scheme, 1)) as store:
         await store.history.append([entry(1)])
 
 
 @pytest.mark.postgres
-async def test_a_wrong_password_is_said_and_not_shown(postgres: str) -> None:
+async def test_store_reports_and_hides_a_wrong_password(postgres: str) -> None:
     url = make_url(postgres).set(password="guessed")
     error = await refusal(url.render_as_string(hide_password=False))
     assert isinstance(error, AccessError)
@@ -32,13 +32,13 @@ async def test_a_wrong_password_is_said_and_not_shown(postgres: str) -> None:
 
 
 @pytest.mark.postgres
-async def test_a_user_that_does_not_exist_is_said(postgres: str) -> None:
+async def test_store_reports_an_unknown_user(postgres: str) -> None:
     url = make_url(postgres).set(username="nobody")
     assert isinstance(await refusal(url.render_as_string(hide_password=False)), AccessError)
 
 
 @pytest.mark.postgres
-async def test_a_database_that_does_not_exist_is_said(postgres: str) -> None:
+async def test_store_reports_an_unknown_database(postgres: str) -> None:
     url = make_url(postgres).set(database="none")
     error = await refusal(url.render_as_string(hide_password=False))
     assert isinstance(error, AddressError)
@@ -46,14 +46,14 @@ async def test_a_database_that_does_not_exist_is_said(postgres: str) -> None:
 
 
 @pytest.mark.postgres
-async def test_an_unknown_option_is_said(postgres: str) -> None:
+async def test_store_reports_an_unknown_option(postgres: str) -> None:
     error = await refusal(f"{postgres}?colour=red")
     assert isinstance(error, AddressError)
     assert str(error).endswith("invalid connection option \"colour\"; correct what stands after the '?'")
 
 
 @pytest.mark.postgres
-async def test_a_right_that_is_missing_is_said(postgres: str) -> None:
+async def test_store_reports_a_missing_right(postgres: str) -> None:
     url = make_url(postgres)
     with psycopg.connect(postgres, autocommit=True) as admin:
         admin.execute("DROP ROLE IF EXISTS guest")
@@ -65,7 +65,7 @@ async def test_a_right_that_is_missing_is_said(postgres: str) -> None:
 
 
 @pytest.mark.postgres
-async def test_who_is_patient_begins_without_a_server_and_has_it_once_it_is_there(postgres: str) -> None:
+async def test_store_that_may_wait_starts_before_its_server(postgres: str) -> None:
     real, port = make_url(postgres), free_port()
     passing: list[asyncio.Task[None]] = []
 
@@ -93,7 +93,7 @@ async def test_who_is_patient_begins_without_a_server_and_has_it_once_it_is_ther
 
 
 @pytest.mark.postgres
-async def test_a_lost_connection_is_made_anew_at_its_next_use(postgres: str) -> None:
+async def test_store_reconnects_after_a_lost_connection(postgres: str) -> None:
     async with Store.open(postgres) as store:
         await store.history.append([entry(1)])
         with psycopg.connect(postgres, autocommit=True) as admin:
@@ -106,7 +106,7 @@ async def test_a_lost_connection_is_made_anew_at_its_next_use(postgres: str) -> 
 
 
 @pytest.mark.postgres
-async def test_a_connection_lost_in_mid_write_is_said_and_costs_that_write_only(postgres: str) -> None:
+async def test_store_reports_a_connection_lost_during_a_write(postgres: str) -> None:
     async with Store.open(postgres) as store:
         with pytest.raises(UnavailableError, match=r"; check that the server runs"):
             async with store._database.begin_write() as connection:
@@ -116,9 +116,7 @@ async def test_a_connection_lost_in_mid_write_is_said_and_costs_that_write_only(
 
 
 @pytest.mark.postgres
-async def test_a_connection_that_freezes_is_hung_up_and_another_used(
-    postgres: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_store_replaces_a_frozen_connection(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
     hang_up = timeout_connection.TimeoutConnection._shut_down_socket
 
     def once(self: timeout_connection.TimeoutConnection) -> None:

@@ -223,7 +223,7 @@ async def test_pods_are_resized_in_place_without_a_restart_and_their_cgroups_sho
     assert template["requests"]["cpu"] == "100m"
 
 
-async def test_what_no_node_could_ever_hold_is_refused_and_taken_back_in_the_servers_words(
+async def test_resize_that_no_node_can_hold_is_reverted_with_the_servers_words(
     node_cluster: Cluster, namespace: str, driver: Driver
 ) -> None:
     web = Deployed(node_cluster, namespace, "Deployment", manifest(namespace, replicas=2))
@@ -238,7 +238,7 @@ async def test_what_no_node_could_ever_hold_is_refused_and_taken_back_in_the_ser
     assert web.requests() == {"100m"}
 
 
-async def test_what_the_node_has_no_room_for_is_waited_for_and_then_taken_back(
+async def test_resize_without_room_on_the_node_waits_and_is_reverted(
     node_cluster: Cluster, namespace: str, driver: Driver
 ) -> None:
     web = Deployed(node_cluster, namespace, "Deployment", manifest(namespace, replicas=2))
@@ -268,7 +268,7 @@ async def test_memory_goes_down_in_place_to_what_is_needed(
     assert _memory_limit(container) == 24 * MIB
 
 
-async def test_a_disruption_budget_blocks_an_eviction_until_it_allows_it(
+async def test_eviction_waits_for_the_disruption_budget(
     node_cluster: Cluster, namespace: str, driver: Driver
 ) -> None:
     body = manifest(namespace, replicas=1, updateStrategy={"type": "OnDelete"})
@@ -301,7 +301,7 @@ async def test_a_disruption_budget_blocks_an_eviction_until_it_allows_it(
     assert web.pods()[0]["metadata"]["uid"] != before["metadata"]["uid"]
 
 
-def test_what_the_runtime_refuses_is_noticed_and_taken_back(refused: Early[Refused]) -> None:
+def test_resize_that_the_runtime_rejects_is_reverted(refused: Early[Refused]) -> None:
     """A limit below what is in use: the need that we were told of was wrong."""
     report, memory_limit, restarts = refused.outcome()
     assert report.annotations
@@ -311,7 +311,7 @@ def test_what_the_runtime_refuses_is_noticed_and_taken_back(refused: Early[Refus
     assert restarts == 0
 
 
-async def test_what_falls_before_it_can_be_resized_is_replaced(falling: Deployed, driver: Driver) -> None:
+async def test_crash_looping_pod_is_replaced_instead_of_resized(falling: Deployed, driver: Driver) -> None:
     """We look at it only while it rests: nobody catches it."""
     more = Resources(100, 200, 200 * MIB, 400 * MIB)
     wanted = wish({"worker": more}, is_urgent=True, canary=BRIEF, allow_recreate=True, take_ownership=True)

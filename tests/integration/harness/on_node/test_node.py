@@ -57,11 +57,11 @@ def _memory_limit(container: str) -> int:
     raise AssertionError(f"no memory limit in {folder}")
 
 
-def test_the_machine_is_a_ready_node(node_cluster: Cluster) -> None:
+def test_node_is_ready(node_cluster: Cluster) -> None:
     assert "Ready" in node_cluster.kubectl("get", "node", "localhost", "--no-headers").split()
 
 
-def test_a_pod_runs_and_can_be_looked_into(
+def test_node_runs_a_pod_that_accepts_exec(
     node_cluster: Cluster, namespace: str, pod: Callable[[], dict[str, Any]]
 ) -> None:
     assert node_cluster.kubectl("logs", "busy", f"--namespace={namespace}") == "at work\n"
@@ -69,7 +69,7 @@ def test_a_pod_runs_and_can_be_looked_into(
     assert said == "sh\n"
 
 
-def test_a_pod_is_resized_in_place(
+def test_node_resizes_a_pod_in_place(
     node_cluster: Cluster, namespace: str, pod: Callable[[], dict[str, Any]]
 ) -> None:
     before = _status(pod())
@@ -105,7 +105,7 @@ def test_prometheus_has_the_series_of_each_container(plodder: PodContainer, prom
         assert found["metric"]["node"] == "localhost"
 
 
-def test_a_running_pod_outlives_a_crash_of_the_api_server(
+def test_node_keeps_pods_running_when_the_api_server_crashes(
     node_cluster: Cluster, pod: Callable[[], dict[str, Any]]
 ) -> None:
     before = _status(pod())["containerID"]

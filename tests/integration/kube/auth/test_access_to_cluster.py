@@ -111,22 +111,20 @@ def encoded(path: Path) -> str:
     return base64.b64encode(path.read_bytes()).decode()
 
 
-async def test_a_token_says_who_we_are(cluster: Cluster, server: Asker) -> None:
+async def test_client_authenticates_by_token(cluster: Cluster, server: Asker) -> None:
     user = await server.whoami(load_connection(kubeconfig=cluster.kubeconfig))
     assert user["username"] == ADMIN
     assert "system:masters" in user["groups"]
 
 
-async def test_a_certificate_in_files_says_who_we_are(cluster: Cluster, ways: Ways, server: Asker) -> None:
+async def test_client_authenticates_by_certificate_files(cluster: Cluster, ways: Ways, server: Asker) -> None:
     way = ways.as_user(
         {"client-certificate": str(cluster.client_cert), "client-key": str(cluster.client_key)}
     )
     assert await server.name(way) == BY_CERTIFICATE
 
 
-async def test_a_certificate_and_authority_as_data_say_who_we_and_they_are(
-    cluster: Cluster, ways: Ways, server: Asker
-) -> None:
+async def test_client_authenticates_by_certificate_data(cluster: Cluster, ways: Ways, server: Asker) -> None:
     user = {
         "client-certificate-data": encoded(cluster.client_cert),
         "client-key-data": encoded(cluster.client_key),
@@ -135,7 +133,7 @@ async def test_a_certificate_and_authority_as_data_say_who_we_and_they_are(
     assert await server.name(way) == BY_CERTIFICATE
 
 
-async def test_nothing_says_that_we_are_anonymous(ways: Ways, server: Asker) -> None:
+async def test_client_without_credentials_is_anonymous(ways: Ways, server: Asker) -> None:
     way = ways.as_user({})
     status, _ = await server.ask(way)
     assert status in {401, 403}
@@ -143,7 +141,7 @@ async def test_nothing_says_that_we_are_anonymous(ways: Ways, server: Asker) -> 
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
-async def test_a_plugin_s_token_says_who_we_are(
+async def test_client_authenticates_by_plugin_token(
     version: str, cluster: Cluster, ways: Ways, server: Asker, tmp_path: Path
 ) -> None:
     script = tmp_path / "plugin"
@@ -152,7 +150,7 @@ async def test_a_plugin_s_token_says_who_we_are(
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
-async def test_a_plugin_s_certificate_says_who_we_are_and_so_does_its_next(
+async def test_client_authenticates_by_plugin_certificates_one_after_another(
     version: str, cluster: Cluster, ways: Ways, server: Asker, tmp_path: Path
 ) -> None:
     script = tmp_path / "plugin"
@@ -169,7 +167,7 @@ async def test_a_plugin_s_certificate_says_who_we_are_and_so_does_its_next(
     assert await server.name(way) == "next-by-certificate"
 
 
-async def test_a_token_that_the_server_refuses_is_renewed_by_its_plugin_once(
+async def test_credentials_renew_a_refused_plugin_token_once(
     cluster: Cluster, ways: Ways, server: Asker, tmp_path: Path
 ) -> None:
     script = tmp_path / "plugin"
@@ -185,9 +183,7 @@ async def test_a_token_that_the_server_refuses_is_renewed_by_its_plugin_once(
     assert runs(script) == 2
 
 
-async def test_a_client_renews_a_refused_token_by_itself(
-    cluster: Cluster, ways: Ways, tmp_path: Path
-) -> None:
+async def test_client_renews_a_refused_token(cluster: Cluster, ways: Ways, tmp_path: Path) -> None:
     script = tmp_path / "plugin"
     write_plugin(script, token="not-a-token")
     way = ways.as_user(exec_user(script, "v1"))
@@ -198,7 +194,7 @@ async def test_a_client_renews_a_refused_token_by_itself(
     assert runs(script) == 2
 
 
-async def test_a_pod_s_rotated_token_is_the_one_that_the_server_sees(
+async def test_client_sends_the_rotated_token_of_a_pod(
     cluster: Cluster, namespace: str, server: Asker, tmp_path: Path
 ) -> None:
     account = tmp_path / "serviceaccount"
@@ -221,7 +217,7 @@ async def test_a_pod_s_rotated_token_is_the_one_that_the_server_sees(
     assert way.namespace == namespace
 
 
-async def test_a_proxy_leads_to_the_server_and_is_told_its_own_password(cluster: Cluster, ways: Ways) -> None:
+async def test_client_connects_through_a_proxy_with_its_password(cluster: Cluster, ways: Ways) -> None:
     async with ConnectProxy() as proxy, aiohttp.ClientSession() as session:
         way = ways.as_user({"token": cluster.token}, proxy_url=f"http://alice:s%20cret@{proxy.address}")
         assert await Asker(session).name(way) == ADMIN
@@ -230,23 +226,21 @@ async def test_a_proxy_leads_to_the_server_and_is_told_its_own_password(cluster:
         assert proxy.authorizations == [f"basic {word}"]
 
 
-async def test_a_certificate_is_shown_through_a_proxy_too(cluster: Cluster, ways: Ways) -> None:
+async def test_client_sends_its_certificate_through_a_proxy(cluster: Cluster, ways: Ways) -> None:
     async with ConnectProxy() as proxy, aiohttp.ClientSession() as session:
         user = {"client-certificate": str(cluster.client_cert), "client-key": str(cluster.client_key)}
         assert await Asker(session).name(ways.as_user(user, proxy_url=proxy.url)) == BY_CERTIFICATE
         assert len(proxy.targets) == 1
 
 
-async def test_the_name_to_expect_of_the_server_is_the_one_that_is_checked(
-    cluster: Cluster, ways: Ways, server: Asker
-) -> None:
+async def test_client_verifies_the_expected_server_name(cluster: Cluster, ways: Ways, server: Asker) -> None:
     user = {"token": cluster.token}
     assert await server.name(ways.as_user(user, tls_server_name="localhost")) == ADMIN
     with pytest.raises(aiohttp.ClientConnectorCertificateError, match=r"other\.example"):
         await server.name(ways.as_user(user, tls_server_name="other.example"))
 
 
-async def test_the_name_to_expect_is_checked_through_a_proxy_too(cluster: Cluster, ways: Ways) -> None:
+async def test_client_verifies_the_expected_server_name_through_a_proxy(cluster: Cluster, ways: Ways) -> None:
     async with ConnectProxy() as proxy, aiohttp.ClientSession() as session:
         user = {"token": cluster.token}
         assert (
@@ -259,7 +253,7 @@ async def test_the_name_to_expect_is_checked_through_a_proxy_too(cluster: Cluste
             )
 
 
-async def test_a_server_of_another_authority_is_not_believed_unless_we_are_told_not_to_look(
+async def test_client_rejects_a_server_of_another_authority_unless_insecure(
     cluster: Cluster, ways: Ways, server: Asker, tmp_path: Path
 ) -> None:
     user = {"token": cluster.token}

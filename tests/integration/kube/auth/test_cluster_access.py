@@ -49,27 +49,29 @@ def encoded(path: Path) -> str:
 # Where the way is found
 
 
-async def test_a_pod_without_a_kubeconfig_uses_its_service_account(service_account: Path) -> None:
+async def test_load_connection_uses_the_service_account_of_a_pod(service_account: Path) -> None:
     way = load_connection(environ=IN_POD, service_account=service_account)
     assert (way.server, way.context, way.namespace) == ("https://10.96.0.1", "in-cluster", "shop")
     assert (await way.get_identity()).headers["Authorization"] == "Bearer from-pod"
 
 
-def test_a_pod_reaches_a_server_with_a_port_and_an_ipv6_address(service_account: Path) -> None:
+def test_load_connection_accepts_port_and_ipv6_of_a_pod(service_account: Path) -> None:
     environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"}
     assert (
         load_connection(environ=environ, service_account=service_account).server == "https://[fd00::1]:6443"
     )
 
 
-def test_a_pod_s_namespace_may_be_told_by_the_environment_or_be_unknown(service_account: Path) -> None:
+def test_load_connection_reads_the_namespace_of_a_pod_from_the_environment_or_leaves_it_unknown(
+    service_account: Path,
+) -> None:
     environ = {**IN_POD, "POD_NAMESPACE": "told"}
     assert load_connection(environ=environ, service_account=service_account).namespace == "told"
     (service_account / "namespace").unlink()
     assert load_connection(environ=IN_POD, service_account=service_account).namespace == "default"
 
 
-async def test_a_pod_s_token_and_authority_are_read_again_when_they_rotate(
+async def test_load_connection_rereads_rotated_token_and_authority_of_a_pod(
     service_account: Path, tmp_path: Path
 ) -> None:
     way = load_connection(environ=IN_POD, service_account=service_account)
@@ -85,19 +87,21 @@ async def test_a_pod_s_token_and_authority_are_read_again_when_they_rotate(
     assert (await way.get_identity()).ssl is not before.ssl
 
 
-def test_a_kubeconfig_wins_over_the_pod_that_we_run_in(service_account: Path, folder: Path) -> None:
+def test_load_connection_prefers_a_kubeconfig_to_the_pod(service_account: Path, folder: Path) -> None:
     path = kubeconfigs.write(folder / "config")
     way = load_connection(environ={**IN_POD, "KUBECONFIG": str(path)}, service_account=service_account)
     assert way.context == "here"
 
 
-def test_a_kubeconfig_without_contexts_counts_as_none(service_account: Path, folder: Path) -> None:
+def test_load_connection_ignores_a_kubeconfig_without_contexts(service_account: Path, folder: Path) -> None:
     (folder / "config").write_text("apiVersion: v1\nkind: Config\nclusters: []\ncontexts: null\n")
     environ = {**IN_POD, "KUBECONFIG": str(folder / "config")}
     assert load_connection(environ=environ, service_account=service_account).context == "in-cluster"
 
 
-def test_what_was_asked_for_is_never_replaced_by_the_pod(service_account: Path, folder: Path) -> None:
+def test_load_connection_never_replaces_the_requested_file_by_the_pod(
+    service_account: Path, folder: Path
+) -> None:
     (folder / "config").touch()
     with pytest.raises(ConfigError, match="no current-context; choose one of these contexts: none"):
         load_connection(kubeconfig=folder / "config", environ=IN_POD, service_account=service_account)
@@ -108,7 +112,9 @@ def test_what_was_asked_for_is_never_replaced_by_the_pod(service_account: Path, 
 @pytest.mark.parametrize(
     "environ", [{}, {"HOME": "/nonexistent"}, {**IN_POD, "KUBERNETES_SERVICE_PORT": "tcp"}]
 )
-def test_nothing_found_is_said_with_what_to_do(environ: dict[str, str], service_account: Path) -> None:
+def test_load_connection_gives_advice_if_nothing_is_found(
+    environ: dict[str, str], service_account: Path
+) -> None:
     with pytest.raises(
         ConfigError, match=r"no cluster is configured: .* name a kubeconfig, or set KUBECONFIG"
     ):
@@ -141,7 +147,7 @@ def test_nothing_found_is_said_with_what_to_do(environ: dict[str, str], service_
         ({"proxy-url": "socks5://u:hunter2@p"}, "proxy-url: SOCKS proxies are not supported"),
     ],
 )
-def test_a_cluster_that_cannot_work_is_refused_by_its_field(
+def test_load_connection_names_the_field_of_an_unusable_cluster(
     cluster: dict[str, Any], message: str, folder: Path
 ) -> None:
     said = complaint(folder, cluster=cluster).replace(str(folder), "...")
@@ -151,7 +157,7 @@ def test_a_cluster_that_cannot_work_is_refused_by_its_field(
 # The user
 
 
-async def test_a_certificate_may_stand_in_files_or_in_the_kubeconfig(pair: Pair, folder: Path) -> None:
+async def test_load_connection_reads_certificates_from_files_or_data(pair: Pair, folder: Path) -> None:
     (folder / "alice.crt").write_bytes(pair.cert.read_bytes())
     (folder / "alice.key").write_bytes(pair.key.read_bytes())
     for user in (
@@ -166,7 +172,7 @@ async def test_a_certificate_may_stand_in_files_or_in_the_kubeconfig(pair: Pair,
 # Secrecy
 
 
-async def test_no_secret_shows_when_a_connection_or_an_identity_is_printed(pair: Pair, folder: Path) -> None:
+async def test_load_connection_hides_secrets_when_printed(pair: Pair, folder: Path) -> None:
     user = {"username": "alice", "password": "hunter2"}
     user |= {"client-certificate-data": encoded(pair.cert), "client-key-data": encoded(pair.key)}
     way = connect(folder, user=user, cluster={"proxy-url": "http://u:hunter2@proxy"})
@@ -178,7 +184,7 @@ async def test_no_secret_shows_when_a_connection_or_an_identity_is_printed(pair:
         assert secret not in shown
 
 
-def test_no_file_is_left_behind_by_a_certificate_given_as_data(
+def test_load_connection_leaves_no_file_of_certificate_data(
     pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for variable in ("TMPDIR", "TEMP", "TMP"):

@@ -26,7 +26,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("authority"), "test-ca")
 
 
-async def test_a_token_and_a_certificate_are_both_given(authority: Authority) -> None:
+async def test_credentials_send_token_and_certificate(authority: Authority) -> None:
     pair = authority.issue("alice")
     proof = await LocalCredentialProvider(
         token=written("abc"), certificate=certificate(pair)
@@ -36,7 +36,7 @@ async def test_a_token_and_a_certificate_are_both_given(authority: Authority) ->
     assert proof.certificate.certificate == pair.cert.read_bytes()
 
 
-async def test_a_certificate_and_key_that_do_not_fit_yet_are_not_used_until_they_do(
+async def test_credentials_wait_for_a_matching_certificate_and_key(
     authority: Authority, tmp_path: Path
 ) -> None:
     old, new = authority.issue("old"), authority.issue("new")
@@ -56,7 +56,7 @@ async def test_a_certificate_and_key_that_do_not_fit_yet_are_not_used_until_they
 # Expiry
 
 
-def test_an_expired_certificate_is_refused_with_its_end_and_what_to_do(authority: Authority) -> None:
+def test_credentials_reject_an_expired_certificate_with_advice(authority: Authority) -> None:
     pair = authority.issue("alice")
     read = KeyPair.read(pair.cert.read_bytes(), pair.key.read_bytes(), where=("c", "k"))
     with pytest.raises(
@@ -65,7 +65,7 @@ def test_an_expired_certificate_is_refused_with_its_end_and_what_to_do(authority
         LocalCredentialProvider(certificate=certificate(pair), now=lambda: read.expires_at)
 
 
-async def test_a_certificate_that_expires_while_we_run_is_refused_from_then_on(authority: Authority) -> None:
+async def test_credentials_reject_a_certificate_once_it_expires(authority: Authority) -> None:
     pair = authority.issue("alice")
     read = KeyPair.read(pair.cert.read_bytes(), pair.key.read_bytes(), where=("c", "k"))
     now = read.expires_at - timedelta(seconds=1)
@@ -76,7 +76,7 @@ async def test_a_certificate_that_expires_while_we_run_is_refused_from_then_on(a
         await credentials.get_credential()
 
 
-async def test_a_token_beside_it_makes_an_expired_certificate_harmless(authority: Authority) -> None:
+async def test_credentials_accept_an_expired_certificate_beside_a_token(authority: Authority) -> None:
     pair = authority.issue("alice")
     read = KeyPair.read(pair.cert.read_bytes(), pair.key.read_bytes(), where=("c", "k"))
     credentials = LocalCredentialProvider(

@@ -98,12 +98,12 @@ async def complaint(credentials: ExecPlugin) -> str:
 
 
 @pytest.mark.parametrize("version", [V1, V1BETA1])
-async def test_a_token_is_a_bearer_in_both_versions(version: str, plugin: Plugin) -> None:
+async def test_exec_plugin_token_is_a_bearer_in_both_versions(version: str, plugin: Plugin) -> None:
     plugin.prints(credential(version=version, token="abc"))
     assert await token(plugin.credentials(apiVersion=version)) == "Bearer abc"
 
 
-async def test_a_certificate_and_key_are_a_pair(plugin: Plugin, authority: Authority) -> None:
+async def test_exec_plugin_certificate_and_key_are_a_pair(plugin: Plugin, authority: Authority) -> None:
     alice = authority.issue("alice")
     status = {"clientCertificateData": alice.cert.read_text(), "clientKeyData": alice.key.read_text()}
     plugin.prints(credential(**status))
@@ -113,9 +113,7 @@ async def test_a_certificate_and_key_are_a_pair(plugin: Plugin, authority: Autho
     assert proof.certificate.certificate == alice.cert.read_bytes()
 
 
-async def test_it_gets_its_arguments_and_variables_and_is_told_what_is_wanted(
-    plugin: Plugin, tmp_path: Path
-) -> None:
+async def test_exec_plugin_gets_arguments_variables_and_its_input(plugin: Plugin, tmp_path: Path) -> None:
     answer = shlex.quote(credential(token="abc"))
     plugin.does(f'echo "$1|$2|$A|$HOME|$KUBERNETES_EXEC_INFO" > {tmp_path}/told; echo {answer}')
     credentials = plugin.credentials(
@@ -131,7 +129,7 @@ async def test_it_gets_its_arguments_and_variables_and_is_told_what_is_wanted(
     }
 
 
-async def test_the_cluster_is_told_as_the_protocol_writes_it_only_to_those_who_ask(
+async def test_exec_plugin_gets_cluster_info_only_on_request(
     authority: Authority, plugin: Plugin, tmp_path: Path
 ) -> None:
     plugin.does(
@@ -172,21 +170,23 @@ def connection(
     return load_connection(kubeconfig=path, environ=os.environ)
 
 
-async def test_a_command_with_a_slash_is_relative_to_the_kubeconfig(plugin: Plugin, tmp_path: Path) -> None:
+async def test_exec_plugin_command_with_a_slash_is_relative_to_the_kubeconfig(
+    plugin: Plugin, tmp_path: Path
+) -> None:
     settings = {"command": "./plugin", "apiVersion": V1BETA1}
     plugin.prints(credential(version=V1BETA1, token="abc"))
     identity = await connection(tmp_path, user={"exec": settings}).get_identity()
     assert identity.headers["Authorization"] == "Bearer abc"
 
 
-async def test_a_plugin_is_not_asked_where_the_user_has_a_token(plugin: Plugin, tmp_path: Path) -> None:
+async def test_exec_plugin_is_not_run_if_the_user_has_a_token(plugin: Plugin, tmp_path: Path) -> None:
     settings = {"command": str(plugin.path), "apiVersion": V1, "interactiveMode": "Never"}
     identity = await connection(tmp_path, user={"exec": settings, "token": "mine"}).get_identity()
     assert identity.headers["Authorization"] == "Bearer mine"
     assert plugin.runs == 0
 
 
-async def test_a_new_certificate_makes_new_tls_settings_and_a_new_token_does_not(
+async def test_exec_plugin_changes_tls_settings_only_with_a_new_certificate(
     plugin: Plugin, authority: Authority, tmp_path: Path
 ) -> None:
     settings = {"command": str(plugin.path), "apiVersion": V1, "interactiveMode": "Never"}
@@ -209,7 +209,7 @@ async def test_a_new_certificate_makes_new_tls_settings_and_a_new_token_does_not
 # How often it runs
 
 
-async def test_what_it_gave_without_an_end_is_kept(plugin: Plugin) -> None:
+async def test_exec_plugin_credential_without_expiry_is_kept(plugin: Plugin) -> None:
     credentials = plugin.credentials()
     assert await credentials.get_credential() is await credentials.get_credential()
     assert plugin.runs == 1
@@ -222,7 +222,7 @@ async def test_gos_time_that_is_none_is_no_end(plugin: Plugin) -> None:
     assert plugin.runs == 1
 
 
-async def test_what_it_gave_is_renewed_shortly_before_its_end(plugin: Plugin) -> None:
+async def test_exec_plugin_credential_is_renewed_shortly_before_expiry(plugin: Plugin) -> None:
     credentials = plugin.credentials()
     plugin.prints(credential(token="a", expirationTimestamp="2026-11-15T01:00:00Z"))
     assert await token(credentials) == "Bearer a"
@@ -233,7 +233,7 @@ async def test_what_it_gave_is_renewed_shortly_before_its_end(plugin: Plugin) ->
     assert await token(credentials) == "Bearer b"
 
 
-async def test_what_lives_for_seconds_is_not_renewed_with_every_request(plugin: Plugin) -> None:
+async def test_exec_plugin_short_lived_credential_is_not_renewed_with_each_request(plugin: Plugin) -> None:
     credentials = plugin.credentials()
     plugin.prints(credential(token="a", expirationTimestamp="2026-11-15T00:00:10Z"))
     await credentials.get_credential()
@@ -242,7 +242,9 @@ async def test_what_lives_for_seconds_is_not_renewed_with_every_request(plugin: 
     assert plugin.runs == 1
 
 
-async def test_the_end_of_the_certificate_counts_too(plugin: Plugin, authority: Authority) -> None:
+async def test_exec_plugin_credential_expires_with_its_certificate(
+    plugin: Plugin, authority: Authority
+) -> None:
     alice = authority.issue("alice")
     status = {"clientCertificateData": alice.cert.read_text(), "clientKeyData": alice.key.read_text()}
     plugin.prints(credential(**status, expirationTimestamp="2999-01-01T00:00:00Z"))
@@ -254,7 +256,7 @@ async def test_the_end_of_the_certificate_counts_too(plugin: Plugin, authority: 
     assert plugin.runs == 2
 
 
-async def test_a_failed_early_renewal_keeps_what_still_holds_and_fails_only_at_its_end(
+async def test_exec_plugin_failed_early_renewal_keeps_the_valid_credential(
     plugin: Plugin,
 ) -> None:
     credentials = plugin.credentials()
@@ -271,14 +273,14 @@ async def test_a_failed_early_renewal_keeps_what_still_holds_and_fails_only_at_i
     assert "exited with 1" in await complaint(credentials)
 
 
-async def test_however_many_wait_it_runs_once(plugin: Plugin) -> None:
+async def test_exec_plugin_runs_once_for_all_waiters(plugin: Plugin) -> None:
     credentials = plugin.credentials()
     proofs = await asyncio.gather(*(credentials.get_credential() for _ in range(50)))
     assert plugin.runs == 1
     assert all(proof is proofs[0] for proof in proofs)
 
 
-async def test_all_who_waited_for_a_failure_hear_of_it_once(plugin: Plugin) -> None:
+async def test_exec_plugin_failure_reaches_all_waiters_once(plugin: Plugin) -> None:
     plugin.does("exit 3")
     credentials = plugin.credentials()
     outcomes = await asyncio.gather(
@@ -288,7 +290,7 @@ async def test_all_who_waited_for_a_failure_hear_of_it_once(plugin: Plugin) -> N
     assert plugin.runs == 1
 
 
-async def test_one_who_gives_up_waiting_does_not_fail_the_others(plugin: Plugin, tmp_path: Path) -> None:
+async def test_exec_plugin_survives_a_cancelled_waiter(plugin: Plugin, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     plugin.does(f"read line < {gate}; echo {shlex.quote(credential(token='abc'))}")
@@ -302,7 +304,7 @@ async def test_one_who_gives_up_waiting_does_not_fail_the_others(plugin: Plugin,
     assert plugin.runs == 1
 
 
-async def test_of_many_refused_at_once_only_the_first_makes_it_run_again(plugin: Plugin) -> None:
+async def test_exec_plugin_runs_again_once_for_many_refusals(plugin: Plugin) -> None:
     credentials = plugin.credentials()
     refused = await credentials.get_credential()
 
@@ -318,7 +320,7 @@ async def test_of_many_refused_at_once_only_the_first_makes_it_run_again(plugin:
 # What goes wrong
 
 
-async def test_a_command_that_is_not_there_is_said_with_the_hint_how_to_get_it(plugin: Plugin) -> None:
+async def test_exec_plugin_missing_command_is_reported_with_the_install_hint(plugin: Plugin) -> None:
     credentials = plugin.credentials(
         command="no-such-plugin", installHint="Run:\n\x1b[1mbrew install it\x1b[0m"
     )
@@ -326,12 +328,12 @@ async def test_a_command_that_is_not_there_is_said_with_the_hint_how_to_get_it(p
     assert "put it on the PATH" in await complaint(plugin.credentials(command="no-such-plugin"))
 
 
-async def test_a_command_that_cannot_be_run_is_said_with_the_reason(plugin: Plugin) -> None:
+async def test_exec_plugin_command_that_cannot_run_is_reported_with_the_reason(plugin: Plugin) -> None:
     plugin.path.chmod(0o644)
     assert (await complaint(plugin.credentials())).endswith("cannot be run: Permission denied")
 
 
-async def test_a_failure_is_said_with_the_end_of_what_the_plugin_said(plugin: Plugin) -> None:
+async def test_exec_plugin_failure_quotes_the_end_of_its_output(plugin: Plugin) -> None:
     plugin.does("seq 1000 >&2; printf 'first\\n\\033[31mplease log in\\033[0m\\n' >&2; exit 7")
     said = await complaint(plugin.credentials())
     assert "exited with 7: …" in said
@@ -339,14 +341,12 @@ async def test_a_failure_is_said_with_the_end_of_what_the_plugin_said(plugin: Pl
     assert len(said) < 500
 
 
-async def test_a_silent_failure_is_said_to_be_silent(plugin: Plugin) -> None:
+async def test_exec_plugin_failure_without_output_is_reported(plugin: Plugin) -> None:
     plugin.does("exit 1")
     assert (await complaint(plugin.credentials())).endswith("exited with 1: it wrote nothing to stderr")
 
 
-async def test_a_plugin_that_hangs_is_stopped_with_all_that_it_started(
-    plugin: Plugin, tmp_path: Path
-) -> None:
+async def test_exec_plugin_that_hangs_is_stopped_with_its_children(plugin: Plugin, tmp_path: Path) -> None:
     plugin.does(f"sleep 1000 & echo $! > {tmp_path}/child; wait")
     assert "did not finish within 0.5 s" in await complaint(plugin.credentials(timeout=0.5))
     child = (tmp_path / "child").read_text().strip()
@@ -380,7 +380,7 @@ async def test_a_plugin_that_hangs_is_stopped_with_all_that_it_started(
         (credential(token="hunter2\nX: y"), "token: must be one line"),
     ],
 )
-async def test_an_answer_that_is_none_is_said_to_be_so_and_not_shown(
+async def test_exec_plugin_invalid_output_is_reported_and_not_shown(
     output: str, message: str, plugin: Plugin
 ) -> None:
     plugin.path.with_suffix(".txt").write_bytes(output.encode("latin-1"))
@@ -418,24 +418,24 @@ def test_settings_that_cannot_work_are_refused_before_anything_runs(
         "-----BEGIN EC PRIVATE KEY-----\nhunter2",
     ],
 )
-def test_what_looks_like_a_secret_is_cut_from_what_a_plugin_said(said: str) -> None:
+def test_exec_plugin_output_is_quoted_without_secrets(said: str) -> None:
     assert "hunter2" not in summarize_output(said)
 
 
 # Terminals
 
 
-async def test_a_plugin_that_needs_a_terminal_is_not_run_without_one(plugin: Plugin) -> None:
+async def test_exec_plugin_that_needs_a_terminal_is_not_run_without_one(plugin: Plugin) -> None:
     assert "needs a terminal" in await complaint(plugin.credentials(interactiveMode="Always"))
     assert plugin.runs == 0
 
 
-async def test_without_a_terminal_an_optional_one_is_an_empty_one(plugin: Plugin) -> None:
+async def test_exec_plugin_with_optional_terminal_has_empty_input_without_one(plugin: Plugin) -> None:
     plugin.does(f"cat; echo {shlex.quote(credential(token='abc'))}")
     assert await token(plugin.credentials(interactiveMode="IfAvailable")) == "Bearer abc"
 
 
-def test_on_a_terminal_a_plugin_can_ask_and_explain(plugin: Plugin, tmp_path: Path) -> None:
+def test_exec_plugin_can_prompt_on_a_terminal(plugin: Plugin, tmp_path: Path) -> None:
     plugin.does(
         'echo "code, please" >&2; read code; '
         f"""echo '{credential(token="@")}' | sed "s/@/$code/" """

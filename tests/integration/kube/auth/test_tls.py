@@ -32,35 +32,35 @@ def openssl(*arguments: str | Path, stdin: bytes = b"") -> bytes:
     return subprocess.run(["openssl", *arguments], input=stdin, capture_output=True, check=True).stdout
 
 
-def test_a_certificate_and_its_key_are_a_pair_that_knows_its_end(pair: Pair) -> None:
+def test_tls_pair_knows_its_expiry(pair: Pair) -> None:
     read = KeyPair.read(pair.cert.read_bytes(), pair.key.read_bytes(), where=WHERE)
     told = openssl("x509", "-in", pair.cert, "-noout", "-enddate").decode().strip().removeprefix("notAfter=")
     assert read.expires_at == datetime.fromtimestamp(ssl.cert_time_to_seconds(told), UTC)
 
 
-def test_an_end_after_2049_is_written_another_way_and_understood(tmp_path: Path) -> None:
+def test_tls_pair_parses_an_expiry_after_2049(tmp_path: Path) -> None:
     key, certificate = tmp_path / "key", tmp_path / "certificate"
     curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "36500")
     openssl("req", "-x509", *curve, "-subj", "/CN=long", "-keyout", key, "-out", certificate)
     assert KeyPair.read(certificate.read_bytes(), key.read_bytes(), where=WHERE).expires_at.year > 2100
 
 
-def test_one_file_may_hold_both(pair: Pair) -> None:
+def test_tls_pair_may_be_in_one_file(pair: Pair) -> None:
     both = pair.key.read_bytes() + pair.cert.read_bytes()
     assert KeyPair.read(both, both, where=WHERE).certificate == both
 
 
-def test_the_key_of_another_certificate_is_refused(pair: Pair, other: Pair) -> None:
+def test_tls_pair_rejects_the_key_of_another_certificate(pair: Pair, other: Pair) -> None:
     said = complaint(pair.cert.read_bytes(), other.key.read_bytes())
     assert said == "client-key: is not the key of the certificate in client-certificate"
 
 
-def test_a_key_of_another_kind_is_refused_the_same_way(pair: Pair) -> None:
+def test_tls_pair_rejects_a_key_of_another_kind(pair: Pair) -> None:
     said = complaint(pair.cert.read_bytes(), openssl("genrsa", "2048"))
     assert said == "client-key: is not the key of the certificate in client-certificate"
 
 
-def test_a_key_locked_with_a_passphrase_is_refused_without_asking_for_it(pair: Pair) -> None:
+def test_tls_pair_rejects_an_encrypted_key_without_prompting(pair: Pair) -> None:
     locked = openssl("pkey", "-in", pair.key, "-aes256", "-passout", "pass:hunter2")
     assert "client-key: the key is locked with a passphrase" in complaint(pair.cert.read_bytes(), locked)
 
@@ -93,21 +93,19 @@ def test_damaged_pem_is_said_to_be_so(
     assert message in complaint(certificate or pair.cert.read_bytes(), key or pair.key.read_bytes())
 
 
-def test_no_key_shows_when_a_pair_is_printed(pair: Pair) -> None:
+def test_tls_pair_hides_its_key_when_printed(pair: Pair) -> None:
     read = KeyPair.read(pair.cert.read_bytes(), pair.key.read_bytes(), where=WHERE)
     assert "BEGIN" not in repr(read)
 
 
-def test_an_authority_is_all_that_is_trusted(authority: Authority) -> None:
+def test_tls_trusts_only_the_given_authority(authority: Authority) -> None:
     context = Trust(InlineCredentialSource("ca", authority.cert.read_bytes())).get_context(None)
     assert len(context.get_ca_certs()) == 1
     assert context.check_hostname
     assert context.verify_mode is ssl.CERT_REQUIRED
 
 
-def test_an_authority_file_may_hold_several_and_remarks_in_any_language(
-    authority: Authority, tmp_path: Path
-) -> None:
+def test_tls_authority_file_may_hold_several_and_comments(authority: Authority, tmp_path: Path) -> None:
     second = Authority(tmp_path, "second-ca")
     content = b"".join(
         ["# größer\n".encode(), authority.cert.read_bytes(), b"# 2\n", second.cert.read_bytes()]

@@ -34,7 +34,7 @@ def names(informer: Informer[Metadata]) -> set[str]:
     return {record.name for record in informer.cache}
 
 
-async def test_who_follows_nothing_lags_behind_nothing(client: Client, namespace: str) -> None:
+async def test_informer_removes_its_lag_gauge_when_stopped(client: Client, namespace: str) -> None:
     """Or what a cluster does not have, as most have no VPA, would be further and further behind."""
 
     def told() -> set[str]:
@@ -81,7 +81,7 @@ async def test_informer_that_is_refused_has_no_lag_until_it_is_granted(
         await asyncio.wait([following])
 
 
-async def test_what_a_server_need_not_have_is_waited_for_where_it_only_has_trouble(
+async def test_informer_waits_for_a_missing_optional_resource_only_during_failures(
     client: Client, fault_proxy: FaultProxy, namespace: str
 ) -> None:
     """Without the policies that it could not list yet, an operator would act by others that give way to them."""
@@ -95,7 +95,7 @@ async def test_what_a_server_need_not_have_is_waited_for_where_it_only_has_troub
 
 
 @pytest.mark.parametrize(("code", "tries"), [(403, 1), (500, 6)])
-async def test_what_is_refused_or_fails_for_long_is_waited_for_no_more(
+async def test_informer_that_is_refused_or_fails_for_long_is_not_waited_for(
     fault_proxy: FaultProxy, namespace: str, code: int, tries: int
 ) -> None:
     fault_proxy.fail_next(faults.status(code), count=1000, match=lambda asked: "configmaps" in asked.path)
@@ -105,9 +105,7 @@ async def test_what_is_refused_or_fails_for_long_is_waited_for_no_more(
         assert informer.last_error
 
 
-async def test_what_is_there_is_listed_and_what_changes_is_followed(
-    client: Client, cluster: Cluster, namespace: str
-) -> None:
+async def test_informer_lists_and_watches(client: Client, cluster: Cluster, namespace: str) -> None:
     await client.create(CONFIG_MAPS, config_map("old", app="web"), namespace=namespace)
     async with watching(cluster.kubeconfig, namespace) as (informer, witness):
         await informer.wait_synced(timeout=30)
@@ -195,7 +193,7 @@ async def test_pods_are_folded_to_what_matters(client: Client, namespace: str) -
     assert (found.resize.condition, found.resize.reason) == ("PodResizePending", "Deferred")
 
 
-async def test_a_cut_watch_resumes_without_listing_again(
+async def test_informer_resumes_a_cut_watch_without_a_list(
     client: Client, fault_proxy: FaultProxy, namespace: str
 ) -> None:
     async with watching(fault_proxy.kubeconfig, namespace) as (informer, witness):
@@ -214,7 +212,7 @@ async def test_a_cut_watch_resumes_without_listing_again(
 @pytest.mark.parametrize(
     "fault", [faults.gone_event(), faults.status(410)], ids=["in the stream", "as the answer"]
 )
-async def test_only_a_version_that_is_gone_is_listed_anew_and_what_vanished_is_told(
+async def test_informer_lists_again_only_for_an_expired_version_and_reports_deletions(
     client: Client, fault_proxy: FaultProxy, namespace: str, fault: faults.Fault
 ) -> None:
     await client.create(CONFIG_MAPS, config_map("stays"), namespace=namespace)
@@ -236,7 +234,7 @@ async def test_only_a_version_that_is_gone_is_listed_anew_and_what_vanished_is_t
         assert witness.faults == []
 
 
-async def test_a_watch_that_falls_silent_is_given_up_and_resumed(
+async def test_informer_resumes_a_silent_watch(
     client: Client, fault_proxy: FaultProxy, namespace: str
 ) -> None:
     async with watching(fault_proxy.kubeconfig, namespace) as (informer, witness):
@@ -248,7 +246,7 @@ async def test_a_watch_that_falls_silent_is_given_up_and_resumed(
         assert informer.last_error is None, "silence alone is no trouble"
 
 
-async def test_a_server_that_has_gone_back_is_listed_anew(
+async def test_informer_lists_again_after_the_server_went_back_in_time(
     client: Client, fault_proxy: FaultProxy, namespace: str
 ) -> None:
     """As after its data was restored from a backup: it says nothing of what comes after a version yet to be."""
@@ -261,7 +259,9 @@ async def test_a_server_that_has_gone_back_is_listed_anew(
         assert fault_proxy.asked[-1].query.get("resourceVersion") != str(10**15)
 
 
-async def test_a_server_that_does_not_answer_is_trouble(fault_proxy: FaultProxy, namespace: str) -> None:
+async def test_informer_reports_a_server_that_does_not_answer(
+    fault_proxy: FaultProxy, namespace: str
+) -> None:
     async with watching(fault_proxy.kubeconfig, namespace) as (informer, _):
         await informer.wait_synced(timeout=30)
         fault_proxy.fail_next(faults.delay(3600), count=99, match=IS_WATCH)
@@ -270,7 +270,7 @@ async def test_a_server_that_does_not_answer_is_trouble(fault_proxy: FaultProxy,
 
 
 @pytest.mark.parametrize("code", [400, 422])
-async def test_a_server_that_cannot_stream_lists_is_read_in_pages(
+async def test_informer_reads_pages_of_a_server_without_streamed_lists(
     client: Client, fault_proxy: FaultProxy, namespace: str, code: int
 ) -> None:
     await asyncio.gather(
@@ -287,7 +287,7 @@ async def test_a_server_that_cannot_stream_lists_is_read_in_pages(
         assert witness.faults == []
 
 
-async def test_a_streamed_list_that_took_too_long_once_is_read_in_pages_and_streamed_the_next_time(
+async def test_informer_reads_pages_once_after_a_slow_streamed_list(
     client: Client, fault_proxy: FaultProxy, namespace: str
 ) -> None:
     await client.create(CONFIG_MAPS, config_map("stays"), namespace=namespace)
@@ -307,7 +307,7 @@ async def test_a_streamed_list_that_took_too_long_once_is_read_in_pages_and_stre
 
 
 @pytest.mark.parametrize("refused", [0, 99], ids=["streamed", "in pages"])
-async def test_a_page_of_somebody_in_between_is_taken_for_no_answer(
+async def test_informer_rejects_a_page_of_an_intermediary(
     client: Client, fault_proxy: FaultProxy, namespace: str, refused: int
 ) -> None:
     await client.create(CONFIG_MAPS, config_map("there"), namespace=namespace)
@@ -324,7 +324,7 @@ async def test_a_page_of_somebody_in_between_is_taken_for_no_answer(
         assert witness.faults == []
 
 
-async def test_a_page_with_nothing_on_it_is_a_whole_list(fault_proxy: FaultProxy, namespace: str) -> None:
+async def test_informer_accepts_an_empty_list(fault_proxy: FaultProxy, namespace: str) -> None:
     fault_proxy.fail_next(
         faults.status(400), count=99, match=lambda asked: "sendInitialEvents" in asked.query
     )
@@ -333,7 +333,7 @@ async def test_a_page_with_nothing_on_it_is_a_whole_list(fault_proxy: FaultProxy
         assert len(informer.cache) == 0
 
 
-async def test_an_informer_waits_out_an_api_server_that_is_away_and_has_forgotten_old_versions(
+async def test_informer_outlasts_an_absent_server_that_forgot_old_versions(
     client: Client, cluster: Cluster, namespace: str
 ) -> None:
     await client.create(CONFIG_MAPS, config_map("before"), namespace=namespace)
@@ -355,7 +355,9 @@ async def test_an_informer_waits_out_an_api_server_that_is_away_and_has_forgotte
                 decoder.decode(lines)
 
 
-async def test_not_synced_in_time_is_said(cluster: Cluster, fault_proxy: FaultProxy, namespace: str) -> None:
+async def test_informer_reports_a_sync_timeout(
+    cluster: Cluster, fault_proxy: FaultProxy, namespace: str
+) -> None:
     fault_proxy.fail_next(faults.status(500), count=10_000)
     async with watching(fault_proxy.kubeconfig, namespace) as (informer, _):
         with pytest.raises(TimeoutError):
@@ -363,7 +365,7 @@ async def test_not_synced_in_time_is_said(cluster: Cluster, fault_proxy: FaultPr
         assert not informer.is_synced
 
 
-async def test_only_the_metadata_travels_when_only_it_is_asked_for(client: Client, namespace: str) -> None:
+async def test_informer_requests_only_metadata_if_possible(client: Client, namespace: str) -> None:
     secret = secrets.token_hex(2000)
     await client.create(
         CONFIG_MAPS, {"metadata": {"name": "big"}, "data": {"text": secret}}, namespace=namespace

@@ -20,7 +20,7 @@ from trimtab.kube.rest.resources import CONFIG_MAPS, HPAS, JOBS
 from trimtab.kube.rest.retry import RateLimiter
 
 
-async def test_what_one_look_does_not_find_is_not_gone_yet(
+async def test_informer_set_keeps_a_resource_that_one_discovery_misses(
     client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A real server that has just started answers for a moment without any custom kind."""
@@ -52,7 +52,7 @@ async def test_what_one_look_does_not_find_is_not_gone_yet(
         await follower._watched[0].stop()
 
 
-async def test_a_server_that_goes_away_is_one_line_however_much_is_followed(
+async def test_informer_set_reports_an_absent_server_in_one_line(
     fault_proxy: FaultProxy, namespace: str
 ) -> None:
     followed = (CONFIG_MAPS, HPAS, JOBS)

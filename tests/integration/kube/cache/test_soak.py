@@ -65,7 +65,7 @@ async def strike_now_and_then(proxy: FaultProxy, chance: random.Random, until: f
             proxy.strike(chance.choice([faults.cut(), faults.tear(), faults.silence(), faults.gone_event()]))
 
 
-async def test_the_cache_equals_the_server_after_minutes_of_faults(
+async def test_informer_cache_equals_the_server_after_minutes_of_faults(
     client: Client, cluster: Cluster, namespace: str
 ) -> None:
     chance = random.Random(SEED)

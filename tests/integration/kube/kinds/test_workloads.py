@@ -24,7 +24,7 @@ async def read(client: Client, resource: Resource, namespace: str) -> Workload:
 
 
 @pytest.mark.parametrize("resource", SPECS, ids=str)
-async def test_each_kind_tells_who_it_is_and_what_its_pods_are(
+async def test_workload_of_each_kind_has_its_identity_and_pods(
     client: Client, namespace: str, resource: Resource
 ) -> None:
     metadata = {

@@ -46,7 +46,7 @@ async def connected(
         yield client
 
 
-async def test_an_object_lives_from_create_to_delete(client: Client, namespace: str) -> None:
+async def test_client_creates_reads_changes_and_deletes(client: Client, namespace: str) -> None:
     created = await client.create(CONFIG_MAPS, config_map("a", namespace, size="1"), namespace=namespace)
     assert created["metadata"]["uid"]
     read = await client.get(CONFIG_MAPS, "a", namespace=namespace)
@@ -58,7 +58,7 @@ async def test_an_object_lives_from_create_to_delete(client: Client, namespace: 
     assert not await client.delete(CONFIG_MAPS, "a", namespace=namespace)
 
 
-async def test_only_that_very_object_is_deleted(client: Client, namespace: str) -> None:
+async def test_client_deletes_only_the_object_with_that_uid(client: Client, namespace: str) -> None:
     await client.create(CONFIG_MAPS, config_map("a", namespace), namespace=namespace)
     with pytest.raises(errors.Conflict):
         await client.delete(CONFIG_MAPS, "a", namespace=namespace, uid="another")
@@ -66,28 +66,28 @@ async def test_only_that_very_object_is_deleted(client: Client, namespace: str) 
 
 
 @pytest.mark.parametrize("by_uid", [False, True])
-async def test_a_dry_run_deletes_nothing(client: Client, namespace: str, *, by_uid: bool) -> None:
+async def test_client_dry_run_deletes_nothing(client: Client, namespace: str, *, by_uid: bool) -> None:
     made = await client.create(CONFIG_MAPS, config_map("a", namespace), namespace=namespace)
     uid = made["metadata"]["uid"] if by_uid else None
     assert await client.delete(CONFIG_MAPS, "a", namespace=namespace, uid=uid, dry_run=True)
     assert "deletionTimestamp" not in (await client.get(CONFIG_MAPS, "a", namespace=namespace))["metadata"]
 
 
-async def test_a_dry_run_evicts_nothing(client: Client, namespace: str) -> None:
+async def test_client_dry_run_evicts_nothing(client: Client, namespace: str) -> None:
     made = await client.create(PODS, pod("web", namespace=namespace, owned=False), namespace=namespace)
     for uid in (None, made["metadata"]["uid"]):
         assert await client.evict("web", namespace=namespace, uid=uid, dry_run=True)
     assert "deletionTimestamp" not in (await client.get(PODS, "web", namespace=namespace))["metadata"]
 
 
-async def test_a_dry_run_is_checked_and_leaves_nothing(client: Client, namespace: str) -> None:
+async def test_client_dry_run_is_validated_and_stores_nothing(client: Client, namespace: str) -> None:
     made = await client.create(CONFIG_MAPS, config_map("a", namespace), namespace=namespace, dry_run=True)
     assert made["metadata"]["name"] == "a"
     with pytest.raises(errors.NotFound):
         await client.get(CONFIG_MAPS, "a", namespace=namespace)
 
 
-async def test_a_long_list_comes_in_pages_and_whole(client: Client, namespace: str) -> None:
+async def test_client_lists_in_pages_and_whole(client: Client, namespace: str) -> None:
     await asyncio.gather(
         *(client.create(CONFIG_MAPS, config_map(f"m{n}", namespace), namespace=namespace) for n in range(25))
     )
@@ -108,7 +108,7 @@ async def test_a_long_list_comes_in_pages_and_whole(client: Client, namespace: s
     ],
     ids=lambda value: value.name if isinstance(value, PatchType) else "",
 )
-async def test_each_kind_of_patch_changes_what_it_names(
+async def test_client_sends_each_kind_of_patch(
     client: Client, namespace: str, kind: PatchType, patch: Any
 ) -> None:
     await client.create(CONFIG_MAPS, config_map("a", namespace, size="1", colour="red"), namespace=namespace)
@@ -126,7 +126,7 @@ async def test_applied_fields_are_ours_and_a_field_no_longer_named_is_given_up(
     assert applied["data"] == {"size": "2"}
 
 
-async def test_a_field_that_another_applied_is_taken_only_by_force(
+async def test_client_takes_a_field_of_another_manager_only_by_force(
     client: Client, cluster: Cluster, namespace: str
 ) -> None:
     theirs = yaml.safe_dump({"apiVersion": "v1", "kind": "ConfigMap"} | config_map("a", namespace, size="1"))
@@ -137,7 +137,7 @@ async def test_a_field_that_another_applied_is_taken_only_by_force(
     assert taken["data"] == {"size": "2"}
 
 
-async def test_a_lost_race_is_read_again_and_won(client: Client, namespace: str) -> None:
+async def test_client_retries_after_a_version_conflict(client: Client, namespace: str) -> None:
     await client.create(CONFIG_MAPS, config_map("counter", namespace, n="0"), namespace=namespace)
 
     def count(now: Object) -> Object:
@@ -176,7 +176,7 @@ async def test_status_and_scale_are_written_through_their_subresources(
     assert "Trimmed" in {found["type"] for found in patched["status"]["conditions"]}
 
 
-async def test_a_pod_is_resized_through_its_subresource(client: Client, namespace: str) -> None:
+async def test_client_resizes_a_pod_through_its_subresource(client: Client, namespace: str) -> None:
     await client.create(PODS, pod("web", namespace=namespace, cpu="250m", owned=False), namespace=namespace)
     resized = await client.resize(
         "web", [{"name": "web", "resources": {"requests": {"cpu": "300m"}}}], namespace=namespace
@@ -184,7 +184,7 @@ async def test_a_pod_is_resized_through_its_subresource(client: Client, namespac
     assert resized["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "300m"
 
 
-async def test_however_much_is_watched_there_is_room_for_a_request(cluster: Cluster) -> None:
+async def test_client_serves_requests_beside_many_watches(cluster: Cluster) -> None:
     """A cluster may have any number of custom kinds that scale, and each is watched."""
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(connected(cluster))
@@ -211,7 +211,7 @@ class TestEveryRefusal:
             with pytest.raises(errors.Forbidden, match=r'User "nobody-special" cannot list resource "pods"'):
                 await nobody.list_objects(PODS, namespace=namespace)
 
-    async def test_not_found(self, client: Client, namespace: str) -> None:
+    async def test_client_raises_not_found(self, client: Client, namespace: str) -> None:
         with pytest.raises(errors.NotFound):
             await client.get(PODS, "nobody", namespace=namespace)
 
@@ -219,7 +219,7 @@ class TestEveryRefusal:
         with pytest.raises(errors.MethodNotAllowed):
             await client._transport.request("PUT", "/api/v1/namespaces", body=b"{}", read=bytes)
 
-    async def test_not_acceptable(self, client: Client) -> None:
+    async def test_client_raises_not_acceptable(self, client: Client) -> None:
         with pytest.raises(errors.NotAcceptable):
             await client.request("GET", "/api/v1/namespaces", accept="text/html", read=bytes)
 
@@ -256,7 +256,7 @@ class TestEveryRefusal:
             for line in errors.format_field_errors(caught.value)
         )
 
-    async def test_an_eviction_that_a_budget_forbids(self, client: Client, namespace: str) -> None:
+    async def test_client_raises_disruption_blocked(self, client: Client, namespace: str) -> None:
         await client.create(
             PODS, pod("web", namespace=namespace, node="nowhere", owned=False), namespace=namespace
         )
@@ -339,12 +339,14 @@ class TestEveryRefusal:
                 await lost.get_version()
         assert not caught.value.sent
 
-    async def test_a_server_that_is_not_trusted_is_a_matter_of_configuration(self, cluster: Cluster) -> None:
+    async def test_client_reports_an_untrusted_server_as_a_configuration_error(
+        self, cluster: Cluster
+    ) -> None:
         async with connected(cluster, server={"tls-server-name": "elsewhere"}) as wary:
             with pytest.raises(errors.ConfigError, match="certificate"):
                 await wary.get_version()
 
-    async def test_a_server_that_cannot_speak_tls_yet_may_do_so_later(self, cluster: Cluster) -> None:
+    async def test_client_retries_a_server_that_cannot_speak_tls_yet(self, cluster: Cluster) -> None:
         """An API server that starts has no certificate for a moment, and says so in an alert."""
 
         async def alert(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -69,7 +69,7 @@ async def test_patience_ends_with_what_the_server_last_said(
     assert len(fault_proxy.asked) == QUICK.attempts
 
 
-async def test_a_server_that_says_nothing_is_given_up_in_time(
+async def test_retry_gives_up_a_silent_server_in_time(
     unlucky: Client, fault_proxy: FaultProxy, namespace: str
 ) -> None:
     fault_proxy.fail_next(faults.silence(), count=99)
@@ -79,7 +79,7 @@ async def test_a_server_that_says_nothing_is_given_up_in_time(
 
 
 @pytest.mark.parametrize("code", [403, 404, 409, 422])
-async def test_a_refusal_is_taken_at_its_word(
+async def test_retry_accepts_a_refusal(
     unlucky: Client, fault_proxy: FaultProxy, namespace: str, code: int
 ) -> None:
     fault_proxy.fail_next(faults.status(code), count=99)
@@ -88,7 +88,7 @@ async def test_a_refusal_is_taken_at_its_word(
     assert len(fault_proxy.asked) == 1
 
 
-async def test_what_may_have_been_made_already_is_not_made_again(
+async def test_retry_does_not_repeat_what_may_have_been_created(
     client: Client, unlucky: Client, fault_proxy: FaultProxy, namespace: str
 ) -> None:
     fault_proxy.fail_next(faults.lose_answer())
@@ -99,7 +99,7 @@ async def test_what_may_have_been_made_already_is_not_made_again(
     assert await client.get(CONFIG_MAPS, "once", namespace=namespace), "it was made, only the answer was lost"
 
 
-async def test_an_answer_that_no_api_server_gives_is_named_so(
+async def test_retry_reports_a_response_that_is_not_from_an_api_server(
     unlucky: Client, fault_proxy: FaultProxy, namespace: str
 ) -> None:
     fault_proxy.fail_next(faults.garble())
@@ -110,7 +110,7 @@ async def test_an_answer_that_no_api_server_gives_is_named_so(
     assert caught.value.sent
 
 
-async def test_what_was_surely_not_made_is_made_at_the_next_try(
+async def test_retry_repeats_what_was_surely_not_created(
     unlucky: Client, fault_proxy: FaultProxy, namespace: str
 ) -> None:
     async with fault_proxy.refusing():
@@ -121,7 +121,7 @@ async def test_what_was_surely_not_made_is_made_at_the_next_try(
     assert await unlucky.create(CONFIG_MAPS, config_map("late"), namespace=namespace)
 
 
-async def test_a_change_whose_answer_was_lost_is_made_again_to_the_same_effect(
+async def test_retry_repeats_an_idempotent_change_whose_response_was_lost(
     client: Client, unlucky: Client, fault_proxy: FaultProxy, namespace: str
 ) -> None:
     await client.create(CONFIG_MAPS, config_map("a"), namespace=namespace)

@@ -82,7 +82,7 @@ async def written(client: Client, namespace: str) -> list[Object]:
     )
 
 
-async def test_an_event_says_who_did_what_to_what_and_why(
+async def test_recorder_event_names_actor_object_action_and_reason(
     events: EventRecorder, client: Client, about: ObjectReference
 ) -> None:
     pod = ObjectReference(api_version="v1", kind="Pod", name="web-1", namespace=about.namespace, uid="u-1")
@@ -152,7 +152,7 @@ async def test_events_of_an_object_without_a_namespace_are_in_the_default_one(
     assert "250m is too much" in cluster.kubectl("describe", "node", node_name)
 
 
-async def test_what_is_recorded_is_written_in_the_background_and_counts_follow(
+async def test_recorder_writes_in_the_background_and_updates_counts(
     client: Client, about: ObjectReference
 ) -> None:
     events = recorder(client, EAGER)
@@ -172,7 +172,7 @@ async def test_what_is_recorded_is_written_in_the_background_and_counts_follow(
 
 
 @pytest.mark.parametrize("letter", ["x", "ü", "𝄞"])
-async def test_a_message_that_is_too_long_is_cut_to_what_the_server_takes(
+async def test_recorder_truncates_a_long_message(
     events: EventRecorder, client: Client, about: ObjectReference, letter: str
 ) -> None:
     say(events, about, "!" + letter * 2000)
@@ -186,7 +186,7 @@ async def test_a_message_that_is_too_long_is_cut_to_what_the_server_takes(
     ("reason", "action"),
     [("", "Resize"), ("too small", "Resize"), ("resized", "Resize"), ("Resized", ""), ("R" * 129, "R")],
 )
-async def test_a_reason_that_the_server_would_refuse_is_told_to_the_log_and_not_to_the_caller(
+async def test_recorder_logs_an_invalid_reason_and_does_not_raise(
     events: EventRecorder, client: Client, about: ObjectReference, reason: str, action: str
 ) -> None:
     before = dropped("invalid")
@@ -198,7 +198,7 @@ async def test_a_reason_that_the_server_would_refuse_is_told_to_the_log_and_not_
     assert await written(client, about.namespace) == []
 
 
-async def test_the_longest_names_are_accepted(client: Client, about: ObjectReference) -> None:
+async def test_recorder_accepts_the_longest_names(client: Client, about: ObjectReference) -> None:
     events = EventRecorder(
         client, component="trimtab.io/operator", instance="i" * 253, now=lambda: datetime.now(UTC)
     )
@@ -207,7 +207,7 @@ async def test_the_longest_names_are_accepted(client: Client, about: ObjectRefer
     assert len(await written(client, about.namespace)) == 1
 
 
-async def test_when_too_many_wait_the_rest_is_dropped_and_counted(
+async def test_recorder_drops_and_counts_events_beyond_its_queue(
     client: Client, about: ObjectReference
 ) -> None:
     events = recorder(client, CorrelatorOptions(max_queued=10))
@@ -219,7 +219,7 @@ async def test_when_too_many_wait_the_rest_is_dropped_and_counted(
     assert event["series"]["count"] == 10
 
 
-async def test_an_object_that_says_too_much_is_held_back(
+async def test_recorder_limits_an_object_with_too_many_events(
     events: EventRecorder, client: Client, about: ObjectReference
 ) -> None:
     before = dropped("rate_limited")
@@ -230,7 +230,7 @@ async def test_an_object_that_says_too_much_is_held_back(
     assert dropped("rate_limited") == before + 5
 
 
-async def test_an_event_that_has_expired_meanwhile_comes_back_with_its_count(
+async def test_recorder_recreates_an_expired_event_with_its_count(
     events: EventRecorder, client: Client, about: ObjectReference
 ) -> None:
     say(events, about)
@@ -243,7 +243,7 @@ async def test_an_event_that_has_expired_meanwhile_comes_back_with_its_count(
     assert event["series"]["count"] == 2
 
 
-async def test_a_namespace_that_is_gone_costs_one_line_and_no_other_event(
+async def test_recorder_logs_a_deleted_namespace_in_one_line(
     events: EventRecorder, client: Client, about: ObjectReference
 ) -> None:
     say(events, ObjectReference(api_version="v1", kind="Pod", name="web", namespace="no-such-namespace"))
@@ -256,7 +256,7 @@ async def test_a_namespace_that_is_gone_costs_one_line_and_no_other_event(
     assert len(await written(client, about.namespace)) == 1
 
 
-async def test_without_the_right_to_write_events_each_costs_one_line(
+async def test_recorder_logs_each_forbidden_event_in_one_line(
     cluster: Cluster, about: ObjectReference, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     config = yaml.safe_load(cluster.kubeconfig.read_text())
@@ -275,7 +275,7 @@ async def test_without_the_right_to_write_events_each_costs_one_line(
 
 
 @pytest.mark.parametrize("fault", [faults.status(503), faults.lose_answer()], ids=lambda fault: fault.name)
-async def test_an_event_written_through_faults_is_there_once(
+async def test_recorder_writes_an_event_once_through_faults(
     proxied: Client, client: Client, fault_proxy: FaultProxy, about: ObjectReference, fault: faults.Fault
 ) -> None:
     events = recorder(proxied)
@@ -287,7 +287,7 @@ async def test_an_event_written_through_faults_is_there_once(
     assert fault_proxy.injected[fault.name] == 2
 
 
-async def test_what_was_being_written_when_the_recorder_was_stopped_is_flushed(
+async def test_recorder_flushes_a_write_that_was_cancelled(
     proxied: Client, client: Client, fault_proxy: FaultProxy, about: ObjectReference
 ) -> None:
     events = recorder(proxied)

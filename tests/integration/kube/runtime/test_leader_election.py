@@ -117,7 +117,7 @@ def metric(name: str, namespace: str) -> float | None:
     return REGISTRY.get_sample_value(f"trimtab_lease_{name}", {"lease": f"{namespace}/boss"})
 
 
-async def test_a_lone_candidate_leads_and_the_lease_says_so(
+async def test_elector_leads_alone_and_writes_the_lease(
     candidate: Candidates, client: Client, namespace: str
 ) -> None:
     stand = Stand(candidate())
@@ -134,7 +134,7 @@ async def test_a_lone_candidate_leads_and_the_lease_says_so(
     assert metric("leading", namespace) == 0.0
 
 
-async def test_a_leader_renews_without_a_new_term(
+async def test_elector_renews_without_a_new_session(
     candidate: Candidates, client: Client, namespace: str
 ) -> None:
     stand = Stand(candidate())
@@ -151,7 +151,7 @@ async def test_a_leader_renews_without_a_new_term(
     assert later["leaseTransitions"] == 0
 
 
-async def test_the_end_of_the_work_is_the_end_of_the_term(
+async def test_elector_ends_its_session_with_the_work(
     candidate: Candidates, client: Client, namespace: str
 ) -> None:
     stand = Stand(candidate())
@@ -171,7 +171,7 @@ async def test_work_that_fails_says_why_itself_and_the_lease_is_free(
     assert (await spec(client, namespace))["holderIdentity"] == ""
 
 
-async def test_of_three_candidates_one_leads_and_hands_over_at_once_when_it_leaves(
+async def test_elector_hands_over_to_one_of_three_at_once_when_it_leaves(
     candidate: Candidates, client: Client, namespace: str
 ) -> None:
     stands = [Stand(candidate(name, timing=LASTING)) for name in "abc"]
@@ -198,7 +198,7 @@ async def test_of_three_candidates_one_leads_and_hands_over_at_once_when_it_leav
     assert len({leader.candidate.identity for leader in led}) == 3
 
 
-async def test_no_clock_of_another_machine_is_believed(
+async def test_elector_trusts_no_clock_of_another_machine(
     candidate: Candidates, client: Client, namespace: str
 ) -> None:
     """A lease renewed in the far future, by its own account, that nobody renews is taken over all the same."""
@@ -212,7 +212,7 @@ async def test_no_clock_of_another_machine_is_believed(
         assert (await spec(client, namespace))["leaseTransitions"] == 5
 
 
-async def test_a_lease_that_looks_long_expired_is_left_alone_until_one_saw_so_oneself(
+async def test_elector_observes_a_lease_before_it_takes_it(
     candidate: Candidates, client: Client, proxied: Client, fault_proxy: FaultProxy, namespace: str
 ) -> None:
     past = format_micro_time(wall_clock() - timedelta(days=365))
@@ -228,7 +228,7 @@ async def test_a_lease_that_looks_long_expired_is_left_alone_until_one_saw_so_on
     assert {asked.method for asked in fault_proxy.asked} == {"GET"}
 
 
-async def test_a_leader_that_sees_another_holder_ends_its_work_and_says_who(
+async def test_elector_ends_its_work_when_it_sees_another_holder(
     candidate: Candidates, client: Client, namespace: str
 ) -> None:
     stand = Stand(candidate())
@@ -249,7 +249,7 @@ async def saw_it(stand: Stand) -> bool:
     return stand.candidate._observation.holder != ""
 
 
-async def test_a_deleted_lease_is_written_anew_by_its_leader_and_taken_by_nobody_else(
+async def test_elector_recreates_its_deleted_lease_and_nobody_takes_it(
     candidate: Candidates, client: Client, namespace: str
 ) -> None:
     leader = Stand(candidate("leader", timing=LeaseTiming(duration=30, renew_deadline=20, retry_period=1.0)))
@@ -326,7 +326,7 @@ async def test_work_has_ended_before_the_lease_of_an_unreachable_leader_runs_out
             assert not leader.candidate.is_leader
 
 
-async def test_a_claim_whose_answer_was_lost_is_found_to_be_ones_own(
+async def test_elector_recognizes_its_claim_after_a_lost_response(
     candidate: Candidates, client: Client, proxied: Client, fault_proxy: FaultProxy, namespace: str
 ) -> None:
     fault_proxy.fail_next(faults.lose_answer(), match=lambda asked: asked.method == "POST")
@@ -337,7 +337,7 @@ async def test_a_claim_whose_answer_was_lost_is_found_to_be_ones_own(
     assert fault_proxy.injected["lose answer"] == 1
 
 
-async def test_a_candidate_that_leaves_gives_back_what_it_does_not_know_it_has(
+async def test_elector_releases_a_lease_that_it_does_not_know_it_has(
     candidate: Candidates, client: Client, proxied: Client, fault_proxy: FaultProxy, namespace: str
 ) -> None:
     fault_proxy.fail_next(faults.silence(), match=lambda asked: asked.method == "POST")
@@ -352,7 +352,7 @@ async def test_a_candidate_that_leaves_gives_back_what_it_does_not_know_it_has(
     assert (await spec(client, namespace))["holderIdentity"] == ""
 
 
-async def test_a_leader_told_to_stop_leads_until_its_work_has_cleaned_up(candidate: Candidates) -> None:
+async def test_elector_leads_until_its_work_has_cleaned_up(candidate: Candidates) -> None:
     leading_at_the_end = None
 
     async def slow_to_end() -> None:
@@ -393,7 +393,7 @@ async def test_work_that_will_not_end_is_cancelled_again_and_complained_about(
     assert [line["log_level"] for line in lines if line["event"] == "lease.work_still_running"] == ["error"]
 
 
-async def test_who_cancels_a_leader_that_is_losing_is_not_told_to_try_again(
+async def test_elector_cancelled_while_losing_does_not_try_again(
     candidate: Candidates, client: Client, namespace: str
 ) -> None:
     async def tidy() -> None:
@@ -415,7 +415,7 @@ async def test_who_cancels_a_leader_that_is_losing_is_not_told_to_try_again(
         await task
 
 
-async def test_a_reason_for_failing_is_said_once(client: Client) -> None:
+async def test_elector_logs_the_reason_of_a_failure_once(client: Client) -> None:
     nowhere = LeaderElector(
         client, name="boss", namespace="no-such-namespace", identity="a", timing=SHORT, now=wall_clock
     )
@@ -518,7 +518,7 @@ def replicas(cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[Repli
         yield running
 
 
-def test_never_two_processes_lead_when_leaders_are_killed(replicas: Replicas) -> None:
+def test_elector_never_has_two_leading_processes_when_leaders_are_killed(replicas: Replicas) -> None:
     for name in ("a", "b"):
         replicas.start(name)
     leader = replicas.next_leader()
@@ -537,7 +537,7 @@ def test_never_two_processes_lead_when_leaders_are_killed(replicas: Replicas) ->
     assert min(leaderless) < SHORT.duration + 2 * 1.2 * SHORT.retry_period + 1.0
 
 
-def test_a_leader_frozen_for_longer_than_its_lease_does_nothing_when_it_wakes(replicas: Replicas) -> None:
+def test_elector_frozen_beyond_its_lease_does_nothing_when_it_wakes(replicas: Replicas) -> None:
     for name in ("a", "b"):
         replicas.start(name)
     leader = replicas.next_leader()
@@ -551,7 +551,9 @@ def test_a_leader_frozen_for_longer_than_its_lease_does_nothing_when_it_wakes(re
     assert replicas.check_one_at_a_time() >= 5
 
 
-def test_a_process_told_to_end_hands_over_at_once(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
+def test_elector_process_hands_over_at_once_on_termination(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
     replicas = Replicas(cluster.kubeconfig, namespace, tmp_path, timing=LASTING)
     try:
         for name in ("a", "b"):
@@ -565,7 +567,7 @@ def test_a_process_told_to_end_hands_over_at_once(cluster: Cluster, namespace: s
         replicas.stop()
 
 
-async def test_never_two_processes_lead_through_random_faults(
+async def test_elector_never_has_two_leading_processes_under_random_faults(
     fault_proxy: FaultProxy, namespace: str, tmp_path: Path
 ) -> None:
     rates = {

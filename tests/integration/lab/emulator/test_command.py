@@ -29,7 +29,7 @@ def _made(cluster: Cluster, namespace: str) -> int:
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_leaves_nothing_behind(
+def test_emulate_command_cleans_up_when_interrupted(
     cluster: Cluster, namespace: str, folder: Path, end: signal.Signals
 ) -> None:
     """In this cluster no pod ever starts, so it is interrupted while it waits for them."""

@@ -256,7 +256,7 @@ def mean(values: Sequence[float]) -> float:
 # What came of them
 
 
-def test_the_kernel_and_the_physics_agree(kernel: Early[Sequence[PeriodRecord]]) -> None:
+def test_emulator_physics_match_the_kernel(kernel: Early[Sequence[PeriodRecord]]) -> None:
     real, physics = kernel.outcome(), simulated()
     for entry in real:
         print(entry)  # what a failure is told with
@@ -275,7 +275,7 @@ def test_the_kernel_and_the_physics_agree(kernel: Early[Sequence[PeriodRecord]])
             )
 
 
-def test_a_pod_that_asks_for_too_much_is_made_smaller_without_a_restart(resizing: Early[Any]) -> None:
+def test_emulator_shrinks_an_oversized_pod_without_a_restart(resizing: Early[Any]) -> None:
     told = resizing.outcome()
     requests = [entry["cpu_request"] for entry in told["periods"]]
     assert len(requests) == 7
@@ -288,7 +288,7 @@ def test_a_pod_that_asks_for_too_much_is_made_smaller_without_a_restart(resizing
     assert told["refusals"] == []
 
 
-def test_an_agent_sizes_a_real_pod_as_it_would_a_simulated_one(episode: Early[list[Step]]) -> None:
+def test_emulator_agent_sizes_a_real_pod_like_a_simulated_one(episode: Early[list[Step]]) -> None:
     (begun, *_), (seen, reward, ended, truncated, told), (last, _, _, over, at_last) = episode.outcome()
     space = Sizing().observation_space
     assert all(space.contains(state) for state in (begun, seen, last))
@@ -302,7 +302,7 @@ def test_an_agent_sizes_a_real_pod_as_it_would_a_simulated_one(episode: Early[li
     assert (last[2], last[3]) == (0.1, 40 * MIB)
 
 
-def test_the_example_leads_a_pod_through_hours_and_takes_it_away(example: Early[list[str]]) -> None:
+def test_emulator_example_leads_a_pod_through_hours_and_removes_it(example: Early[list[str]]) -> None:
     told = example.outcome()
     assert [line.split()[:2] for line in told if " asked " in line] == [
         [f"{half / 2}", "h"] for half in range(6)

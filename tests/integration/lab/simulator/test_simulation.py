@@ -31,7 +31,7 @@ def digest(moments: list[ClusterMetrics], stage: Simulation) -> str:
     return found.hexdigest()
 
 
-def test_the_same_seed_gives_the_same_run_bit_for_bit_in_any_process() -> None:
+def test_simulation_repeats_bit_for_bit_in_any_process() -> None:
     noisy = replace(office(), noise=0.3)
     here = digest(*asyncio.run(played(noisy, 4)))
     other = digest(*asyncio.run(played(noisy, 4, seed=8)))

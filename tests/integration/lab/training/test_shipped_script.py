@@ -28,7 +28,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("learner", "used_by"), [("forecaster", "forecaster"), ("ppo", "learned"), ("sac", "learned")]
 )
-def test_its_brief_form_makes_weights_that_a_strategy_takes(
+def test_shipped_training_script_makes_usable_weights(
     learner: str,
     used_by: str,
     traces: Path,

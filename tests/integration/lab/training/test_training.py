@@ -74,9 +74,7 @@ def sac() -> SacLearner:
 
 
 @pytest.mark.parametrize(("make", "updates"), [(ppo, 8), (sac, 6)], ids=["ppo", "sac"])
-def test_a_short_training_gets_better_and_goes_on_where_it_was_ended(
-    make: Callable[[], Learner], updates: int, tmp_path: Path
-) -> None:
+def test_training_improves_and_resumes(make: Callable[[], Learner], updates: int, tmp_path: Path) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     steady = make()
     figures = loop.train(steady, whole, updates=updates, checkpoint_every=2)
@@ -110,7 +108,7 @@ KILLED = """
 """
 
 
-def test_a_run_that_was_killed_goes_on_from_its_checkpoint_bit_for_bit(tmp_path: Path) -> None:
+def test_training_resumes_a_killed_run_bit_for_bit(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path / "killed")],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[3]), *sys.path])},
@@ -125,7 +123,7 @@ def test_a_run_that_was_killed_goes_on_from_its_checkpoint_bit_for_bit(tmp_path:
         np.testing.assert_array_equal(one, other)
 
 
-def test_a_checkpoint_of_another_learner_is_refused(tmp_path: Path) -> None:
+def test_training_rejects_the_checkpoint_of_another_learner(tmp_path: Path) -> None:
     loop.train(forecaster(), tmp_path, updates=1)
     with pytest.raises(
         TrimtabError, match=r"begun with something else \(learner: forecaster then, ppo now;.* more\)"
@@ -153,7 +151,7 @@ def test_train_resumes_a_run_that_an_earlier_version_started(tmp_path: Path) -> 
     assert len(loop.train(sac(), tmp_path, updates=2)) == 2
 
 
-def test_a_run_is_refused_by_other_reward_weights_rules_or_episodes_than_it_was_begun_with(
+def test_training_rejects_a_run_with_other_settings(
     tmp_path: Path,
 ) -> None:
     loop.train(sac(), tmp_path, updates=1)
@@ -198,7 +196,7 @@ def test_settings_that_differ_are_described_differently_and_the_same_alike(one: 
     ) == provenance.describe_settings(one)
 
 
-def test_the_cards_of_shipped_weights_are_what_the_code_writes() -> None:
+def test_training_model_cards_match_the_code() -> None:
     folder = Path(str(files("trimtab.lab.neural"))) / "weights"
     found = {path.stem: msgspec.json.decode(path.read_bytes()) for path in folder.glob("*.json")}
     assert found.keys() == {"forecaster", "ppo", "sac"}
@@ -209,7 +207,7 @@ def test_the_cards_of_shipped_weights_are_what_the_code_writes() -> None:
         assert card.curve[-1][0] == card.updates
 
 
-def test_what_was_trained_is_what_a_strategy_computes(tmp_path: Path) -> None:
+def test_training_network_computes_what_the_strategy_computes(tmp_path: Path) -> None:
     parameters = jax_network.init_network(
         np.random.default_rng(0), inputs=5, hidden=8, outputs=3, last_scale=1.0
     )
@@ -235,7 +233,7 @@ def test_what_was_trained_is_what_a_strategy_computes(tmp_path: Path) -> None:
             strategy("learned", 2, weights=str(tmp_path / name))
 
 
-def test_an_agent_strays_in_episodes_as_far_as_it_learns_that_it_does() -> None:
+def test_training_agent_explores_as_far_as_it_learns() -> None:
     chance = np.random.default_rng(0)
     agent = jax_network.init_network(chance, inputs=OBSERVATION_SIZE, hidden=4, outputs=2 * ACTION_SIZE)
     agent["last_bias"][ACTION_SIZE:] = 9.0  # as undecided as can be
@@ -257,7 +255,7 @@ def gapped() -> RolloutConfig:
     return RolloutConfig(course=course, containers=8, warm_ups=(2, 12))
 
 
-def test_an_agent_neither_learns_from_hours_without_samples_nor_is_judged_by_them() -> None:
+def test_training_agent_ignores_hours_without_samples() -> None:
     sac_learner = SacLearner(seed=1, config=SacConfig(stage=gapped(), hidden=8, steps=2, batch=16))
     figures = sac_learner.learn()
     [remembered] = sac_learner._replay_buffer
@@ -269,7 +267,7 @@ def test_an_agent_neither_learns_from_hours_without_samples_nor_is_judged_by_the
     assert np.isfinite(list(PpoLearner(seed=1, config=plan).learn().values())).all()
 
 
-def test_an_hour_of_which_nothing_is_known_is_neither_better_nor_worse_than_expected() -> None:
+def test_training_advantage_of_an_unknown_hour_is_zero() -> None:
     rewards, expected = np.array([[-1.0], [0.0], [-1.0]]), np.array([[-2.0], [-3.0], [-2.5], [-1.0]])
     known = np.array([[True], [False], [True]])
     plan = PpoConfig(discount=0.5, trace=0.5)
@@ -289,7 +287,7 @@ def test_quantiles_are_always_in_order() -> None:
     assert (np.diff(found, axis=1) >= 0).all()
 
 
-def test_an_example_is_the_next_hour_and_of_memory_its_peak() -> None:
+def test_training_example_is_the_next_hour_with_its_memory_peak() -> None:
     cpu, memory = build_examples(generate_sample_trace(4), seed=0, most=100)
     assert len(cpu.features) == len(memory.features) == 100
     assert np.isfinite(cpu.targets).all()
@@ -297,7 +295,7 @@ def test_an_example_is_the_next_hour_and_of_memory_its_peak() -> None:
     assert cpu.targets.shape[1] == SAMPLES
 
 
-def test_what_is_trained_on_is_not_what_is_tested_on() -> None:
+def test_training_and_test_examples_are_disjoint() -> None:
     assert not set(TRAINED_FAMILIES) & {*HELD_OUT_FAMILIES, *RELATED_FAMILIES}
     assert {*TRAINED_FAMILIES, *HELD_OUT_FAMILIES, *RELATED_FAMILIES} <= set(GENERATORS.names())
     for family in HELD_OUT_FAMILIES:

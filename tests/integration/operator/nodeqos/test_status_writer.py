@@ -55,7 +55,7 @@ async def told(client: Client, there: Cache[Node], namespace: str) -> dict[str, 
     return {each["metadata"]["name"].removeprefix(f"{namespace}-"): each.get("status", {}) for each in after}
 
 
-async def test_each_policy_is_told_on_how_many_nodes_it_holds(
+async def test_nodeqos_status_counts_the_nodes_of_each_policy(
     client: Client, policy: Callable[..., Any], namespace: str
 ) -> None:
     await policy("everywhere")
@@ -75,7 +75,7 @@ async def test_each_policy_is_told_on_how_many_nodes_it_holds(
     }
 
 
-async def test_nothing_is_written_that_is_there_already(
+async def test_nodeqos_status_is_not_written_again_unchanged(
     client: Client, policy: Callable[..., Any], namespace: str
 ) -> None:
     await policy("everywhere")
@@ -87,7 +87,7 @@ async def test_nothing_is_written_that_is_there_already(
     assert (await told(client, machines("a", "b"), namespace))["everywhere"]["nodes"] == 2
 
 
-async def test_a_policy_whose_status_is_refused_keeps_the_others_from_nothing(
+async def test_nodeqos_status_failure_does_not_affect_other_policies(
     client: Client, policy: Callable[..., Any], namespace: str, fault_proxy: FaultProxy
 ) -> None:
     for name in ("a", "b"):

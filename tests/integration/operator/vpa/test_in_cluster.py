@@ -56,7 +56,7 @@ async def running_catalog(client: Client) -> AsyncIterator[ClusterState]:
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_a_vpa_gets_its_recommendation_and_is_written_only_when_that_changes(
+async def test_vpa_status_is_written_only_when_the_recommendation_changes(
     client: Client, kinds: None, vpa_kinds: None, namespace: str
 ) -> None:
     web = WorkloadKey("Deployment", namespace, "web")
@@ -114,7 +114,7 @@ async def test_a_vpa_gets_its_recommendation_and_is_written_only_when_that_chang
         await write_vpa_status(client, known, first["status"])  # one that is gone needs none
 
 
-async def test_what_vpa_had_learned_is_known_at_the_first_start(
+async def test_vpa_checkpoints_are_known_at_the_first_start(
     client: Client, vpa_kinds: None, namespace: str
 ) -> None:
     before = learned()

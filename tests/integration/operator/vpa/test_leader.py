@@ -83,7 +83,7 @@ def cpu(status: Object) -> int:
     return Quantity.parse(target(status).get("cpu", "0")).millicores
 
 
-async def test_a_vpa_without_a_policy_gets_what_was_learned_and_its_target_may_come_later(
+async def test_vpa_without_a_policy_is_recommended_even_if_its_target_comes_later(
     work: Office,
 ) -> None:
     await ask(work)
@@ -111,7 +111,7 @@ async def test_a_vpa_without_a_policy_gets_what_was_learned_and_its_target_may_c
         assert cpu(gone) == 100, "what was recommended stays"
 
 
-async def test_a_policy_leaves_a_workload_to_the_vpa_that_is_in_effect(work: Office) -> None:
+async def test_vpa_in_effect_keeps_a_policy_off_its_workload(work: Office) -> None:
     await work.client.create(DEPLOYMENTS, deployment(), namespace=work.namespace)
     await ask(work, mode="Recreate")
     await work.write_policy(mode="Auto")
@@ -131,7 +131,7 @@ async def test_a_policy_leaves_a_workload_to_the_vpa_that_is_in_effect(work: Off
         )
 
 
-async def test_while_vpas_cannot_be_read_a_policy_changes_nothing(
+async def test_vpas_that_are_unreadable_stop_all_changes_of_policies(
     work: Office, fault_proxy: FaultProxy
 ) -> None:
     """Or pods would have two masters where one is in effect that the operator was refused at its start."""
@@ -150,7 +150,7 @@ async def test_while_vpas_cannot_be_read_a_policy_changes_nothing(
             await work.until(says("VerticalPodAutoscaler web changes its pods"), what="it is left to the VPA")
 
 
-async def test_in_a_dry_run_no_vpa_is_told_what_would_be_put_into_effect(work: Office) -> None:
+async def test_vpa_in_dry_run_gets_no_effective_recommendation(work: Office) -> None:
     await work.client.create(DEPLOYMENTS, deployment(), namespace=work.namespace)
     await ask(work, mode="Recreate")
     work.configure(dryRun=True)
@@ -164,7 +164,7 @@ async def test_in_a_dry_run_no_vpa_is_told_what_would_be_put_into_effect(work: O
         await told(work, lambda status: bool(target(status)), what="one that only recommends is told")
 
 
-async def test_what_vpa_had_learned_is_what_we_answer_until_we_know_better(work: Office) -> None:
+async def test_vpa_gets_the_recommendation_of_its_checkpoint_at_first(work: Office) -> None:
     now = time.time()
     sizer = VpaStrategy(1, VpaSettings())
     for minute in range(0, 3 * 1440, 30):
@@ -180,9 +180,7 @@ async def test_what_vpa_had_learned_is_what_we_answer_until_we_know_better(work:
         assert cpu(status) == pytest.approx(1000 * sizer.recommend(now).cpu.target[0], rel=0.06)
 
 
-async def test_a_status_that_is_refused_is_counted_and_tried_again(
-    work: Office, fault_proxy: FaultProxy
-) -> None:
+async def test_vpa_status_refusal_is_counted_and_retried(work: Office, fault_proxy: FaultProxy) -> None:
     await work.client.create(DEPLOYMENTS, deployment(), namespace=work.namespace)
     await ask(work)
     path = f"/namespaces/{work.namespace}/verticalpodautoscalers/web/status"

@@ -209,7 +209,7 @@ async def test_pods_that_come_later_are_made_with_the_size_in_effect(
     assert await ward.tried() == "1", "and without us pods are made all the same"
 
 
-async def test_an_operator_answers_for_pods_also_while_it_does_not_lead(
+async def test_webhook_answers_for_pods_without_leadership(
     ward: Ward, cluster: Cluster, tmp_path: Path
 ) -> None:
     """In a namespace that is not there, there is no Lease to lead by."""
@@ -230,7 +230,7 @@ async def test_an_operator_answers_for_pods_also_while_it_does_not_lead(
 
 
 @pytest.mark.parametrize("off", [{"pods": False}, {"pods": True, "enabled": False}])
-async def test_the_api_server_asks_about_pods_only_while_that_is_switched_on(
+async def test_webhook_gets_pod_requests_only_while_enabled(
     ward: Ward, client: Client, off: dict[str, bool]
 ) -> None:
     found = await client.get(MUTATING, CONFIGURATION_NAME)

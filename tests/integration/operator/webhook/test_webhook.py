@@ -133,7 +133,7 @@ async def replica(replica_of: Callable[..., Replica], client: Client) -> AsyncIt
                 await task
 
 
-async def test_what_is_wrong_is_refused_with_the_field_and_the_fix(replica: Replica) -> None:
+async def test_webhook_rejects_with_field_and_fix(replica: Replica) -> None:
     told = await replica.refusal(manifest("web", UNKNOWN_STRATEGY))
     assert (
         "The OptimizationPolicy \"web\" is invalid: spec.strategy.name: strategy 'crystal-ball' is not known"
@@ -157,7 +157,7 @@ def _missing(replica: Replica) -> str:
     return str(absent.value)
 
 
-async def test_what_is_right_comes_in_with_the_maxima_of_the_organisation(replica: Replica) -> None:
+async def test_webhook_admits_with_the_maxima_of_the_organisation(replica: Replica) -> None:
     bounds = {"resourceBounds": {"memory": {"max": "1Gi"}}}
     assert "created" in await replica.apply(manifest("web", {"mode": "Auto", **bounds}))
     kept = json.loads(await replica.kubectl("get", "optimizationpolicy", "web", "-o", "json"))["spec"]
@@ -168,7 +168,7 @@ async def test_what_is_right_comes_in_with_the_maxima_of_the_organisation(replic
     assert (replica.metrics.registry.get_sample_value(reviews, asked) or 0) >= 1
 
 
-async def test_a_rival_of_equal_weight_is_a_warning(replica: Replica) -> None:
+async def test_webhook_warns_of_an_overlap_with_equal_weight(replica: Replica) -> None:
     await replica.apply(manifest("one", {"weight": 137}))
     async with asyncio.timeout(60):
         while "one" not in [policy.name for policy in replica.present()]:
@@ -178,7 +178,7 @@ async def test_a_rival_of_equal_weight_is_a_warning(replica: Replica) -> None:
     assert "created" in await replica.apply(manifest("two", {"weight": 137}))
 
 
-async def test_what_is_in_can_still_be_labelled_and_deleted_when_limits_are_tightened(
+async def test_webhook_admits_labels_and_deletion_of_a_policy_that_limits_exclude(
     replica: Replica,
 ) -> None:
     def limit(**limits: Any) -> None:
@@ -196,7 +196,7 @@ async def test_what_is_in_can_still_be_labelled_and_deleted_when_limits_are_tigh
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"request": {}}', b"\xff", b'{"request": {"uid": "\xff"}}'])
-async def test_what_is_no_question_gets_no_answer(replica: Replica, body: bytes) -> None:
+async def test_webhook_does_not_answer_an_invalid_request(replica: Replica, body: bytes) -> None:
     async with (
         aiohttp.ClientSession() as session,
         session.post(f"https://127.0.0.1:{replica.port}/validate", data=body, ssl=False) as answer,
@@ -205,7 +205,7 @@ async def test_what_is_no_question_gets_no_answer(replica: Replica, body: bytes)
         assert "not an AdmissionReview" in await answer.text()
 
 
-async def test_a_failure_of_ours_is_not_taken_for_an_answer(replica: Replica) -> None:
+async def test_webhook_failure_is_no_decision(replica: Replica) -> None:
     def broken() -> list[Policy]:
         raise RuntimeError("a bug")
 
@@ -214,7 +214,7 @@ async def test_a_failure_of_ours_is_not_taken_for_an_answer(replica: Replica) ->
     assert "failed calling webhook" in told, "and failurePolicy decides"
 
 
-async def test_when_nobody_answers_it_fails_closed_or_open_as_set(replica_of: Callable[..., Replica]) -> None:
+async def test_webhook_fails_closed_or_open_as_configured(replica_of: Callable[..., Replica]) -> None:
     closed = replica_of()
     async with closed.gate.serve(closed.admission.build_application()):
         await closed.gate.reconcile()
@@ -227,7 +227,7 @@ async def test_when_nobody_answers_it_fails_closed_or_open_as_set(replica_of: Ca
     assert "created" in await opened.apply(manifest("web", UNKNOWN_STRATEGY))
 
 
-async def test_one_that_is_switched_off_refuses_nothing(replica_of: Callable[..., Replica]) -> None:
+async def test_webhook_that_is_disabled_rejects_nothing(replica_of: Callable[..., Replica]) -> None:
     before = replica_of()
     await before.gate.reconcile()
     await before.until(lambda answer: "failed calling webhook" in answer, manifest("web"))
@@ -239,7 +239,7 @@ async def test_one_that_is_switched_off_refuses_nothing(replica_of: Callable[...
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
-async def test_an_operator_whose_webhook_is_switched_off_stands_down_unless_it_only_looks(
+async def test_webhook_is_removed_when_disabled_unless_in_dry_run(
     replica_of: Callable[..., Replica], cluster: Cluster, client: Client, tmp_path: Path, *, dry_run: bool
 ) -> None:
     """A dry run on somebody's desk is not to switch off the webhook of the operator in the cluster."""
@@ -356,7 +356,7 @@ async def test_replicas_share_one_certificate_whoever_comes_first(
         assert secret["type"] == "kubernetes.io/tls"
 
 
-async def test_a_renewal_is_noticed_by_nobody(replica_of: Callable[..., Replica], client: Client) -> None:
+async def test_webhook_renewal_interrupts_nobody(replica_of: Callable[..., Replica], client: Client) -> None:
     first, second = replica_of(), replica_of()
     real = first.now
     for one in (first, second):
@@ -386,7 +386,7 @@ async def test_a_renewal_is_noticed_by_nobody(replica_of: Callable[..., Replica]
     assert expiry > (real + timedelta(days=89)).timestamp()
 
 
-async def test_a_secret_that_holds_no_certificate_is_filled_anew(
+async def test_webhook_refills_a_secret_without_a_certificate(
     replica_of: Callable[..., Replica], client: Client
 ) -> None:
     one = replica_of()
@@ -409,7 +409,7 @@ async def kept(gate: WebhookLifecycle) -> AsyncIterator[None]:
             await keeping
 
 
-async def test_a_certificate_by_files_is_read_again_when_it_changes(
+async def test_webhook_rereads_a_changed_certificate_file(
     replica_of: Callable[..., Replica], tmp_path: Path
 ) -> None:
     place = {name: tmp_path / name for name in ("certificate", "key", "authority")}
