@@ -190,7 +190,7 @@ async def test_warmup_compiles_the_kernels_that_the_demo_uses(played: DemoRunner
     compile_sizing()
     compile_effects()
     assert compiled() == before
-    assert before["close_epoch"]
+    assert before["charge_forecasts"]
     assert before["predict_log_changes"]
 
 
