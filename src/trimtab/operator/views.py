@@ -96,7 +96,7 @@ class WorkloadView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IntentView:
+class PublishedIntent:
     """An Intent, with the effects that were learned for it by the last cycle."""
 
     record: IntentRecord
@@ -111,9 +111,9 @@ class IntentViews:
     def __init__(self, records: Iterable[IntentRecord] = ()) -> None:
         """Create the views; `records` are the current Intents, such as an informer's cache."""
         self._records = records
-        self.published: ViewStore[IntentKey, IntentView] = ViewStore()
+        self.published: ViewStore[IntentKey, PublishedIntent] = ViewStore()
 
-    def read(self) -> list[IntentView]:
+    def read(self) -> list[PublishedIntent]:
         """Return the views in the order of their names.
 
         The objects come from the informer and not from the last cycle: a status is written at the end of a cycle, and
@@ -121,9 +121,9 @@ class IntentViews:
         """
         learned = self.published.read()
         return [
-            IntentView(record=record, goal=last.goal, effects=last.effects)
+            PublishedIntent(record=record, goal=last.goal, effects=last.effects)
             if (last := learned.get(record.key))
-            else IntentView(record=record)
+            else PublishedIntent(record=record)
             for record in sorted(self._records, key=lambda record: record.key)
         ]
 

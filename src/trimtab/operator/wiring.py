@@ -160,7 +160,7 @@ class Controllers:
     """Closes the connections to the servers that measure KPIs."""
 
 
-class Session(Protocol):
+class RunningSession(Protocol):
     """A leader session, as the rest of the process sees it."""
 
     views: OperatorViews
@@ -177,7 +177,7 @@ class Operator:
             return ports.config.current
 
         self.ports = ports
-        self.session: Session | None = None
+        self.session: RunningSession | None = None
         """The leader session; None while another replica leads. Nobody then works on the changes of the cluster."""
         self.cluster_state = ClusterState(
             ports.informers, operator_namespace=config().namespace, enqueue=self._enqueue

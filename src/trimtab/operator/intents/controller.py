@@ -51,7 +51,7 @@ from trimtab.operator.intents.safe_sizes import SafeSizeProvider
 from trimtab.operator.intents.status import IntentOutcome, objectives_met_since, plan_executed_at
 from trimtab.operator.intents.status_writer import IntentStatusWriter
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.views import IntentView, IntentViews
+from trimtab.operator.views import IntentViews, PublishedIntent
 from trimtab.timing import Cooldown
 
 log = structlog.get_logger(__name__)
@@ -187,7 +187,7 @@ class IntentController:
         goals_by_intent = {goal.intent: goal for goal in goals}
         self._views.published.replace_all(
             {
-                intent.key: IntentView(
+                intent.key: PublishedIntent(
                     record=intent, goal=goal, effects=self._effect_learner.learned_effects(goal)
                 )
                 for intent in intents

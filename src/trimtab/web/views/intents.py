@@ -22,8 +22,7 @@ from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.effects.samples import decode_state
 from trimtab.intents.state import TargetState
 from trimtab.kube.kinds.custom import IntentKey, IntentRecord
-from trimtab.operator.views import IntentView as PublishedIntent
-from trimtab.operator.views import OperatorViews
+from trimtab.operator.views import OperatorViews, PublishedIntent
 from trimtab.store import PlannerEvent, StoreError
 from trimtab.timing import is_recent
 from trimtab.web.model import (
