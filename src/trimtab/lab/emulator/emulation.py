@@ -130,8 +130,10 @@ class Emulation:
             await stack.enter_async_context(self._pods.provision(self.sizes))
             seen = await self._pods.wait_ready(tuple(self.profiles), timeout=self._config.start_timeout)
             await self._connect(stack)
+            # The first reading of the counters is their start; usage is the difference of two readings.
             await self._measure(seen)
             self._period_end = time.monotonic()
+            # Kept open only when all of it is there: a failure before deletes the pods.
             self._stack = stack.pop_all()
         return self
 
@@ -145,6 +147,8 @@ class Emulation:
 
     async def run_period(self) -> list[PeriodRecord]:
         """Let the period pass: what became of each pod in it."""
+        # From the last end, not from now: otherwise each period would grow by the time that reading and
+        # resizing take.
         self._period_end = max(self._period_end + self._config.period, time.monotonic())
         await asyncio.sleep(self._period_end - time.monotonic())
         seen = await self._pods.list_status()
@@ -152,6 +156,8 @@ class Emulation:
         killed = {
             name
             for name, each in seen.items()
+            # The status shows the last kill until the next one; counted each time, one kill would look like
+            # many.
             if each.killed_at and self._last_kills.get(name) != each.killed_at
         }
         self._last_kills |= {name: seen[name].killed_at for name in killed}
@@ -166,6 +172,7 @@ class Emulation:
     async def resize(self, entry: PeriodRecord) -> None:
         """Bring a pod closer to the size that it is to have, knowing how it just fared."""
         key = WorkloadKey("Deployment", self._config.namespace, entry.pod)
+        # An unknown need forbids lowering memory, as in the operator.
         need = {} if math.isnan(entry.used_memory) else {CONTAINER: add_headroom(int(entry.used_memory))}
         desired = DesiredChange(
             sizes={CONTAINER: self.sizes[entry.pod]},

@@ -34,6 +34,7 @@ def decide_resize(world: SimulatedWorld, pod: SimulatedPod, now: float) -> None:
     wanted = [each.resources for each in pod.containers]
     cpu, memory = sum_requests(wanted)
     had_cpu, had_memory = sum_requests(pod.applied)
+    # Not retried: an infeasible resize stays so until its spec changes.
     if not world.nodes.fits_empty_node(pod.node, cpu, memory):
         _set_resize_condition(
             world,
@@ -82,6 +83,7 @@ def _set_resize_condition(
 def _check_memory_in_use(world: SimulatedWorld, pod: SimulatedPod, wanted: list[Resources]) -> str:
     for row, resources in zip(pod.rows, wanted, strict=True):
         limit, held = resources.memory_limit, int(world.container_arrays.containers.memory[row])
+        # The kubelet checks the usage only for a limit that is lowered.
         if limit and limit < held and limit < world.container_arrays.containers.memory_limit[row]:
             return f"attempting to set pod memory limit ({limit}) below current usage ({held})"
     return ""

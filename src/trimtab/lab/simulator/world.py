@@ -166,6 +166,7 @@ class SimulatedWorld:
 
     def _compute_demand(self) -> None:
         demand = self.scenario.demand
+        # A recording that is shorter than the simulation repeats.
         at = int((self.now - self.start) // demand.step) % demand.steps
         compute_demand(
             demand.cpu[at],
@@ -203,6 +204,7 @@ class SimulatedWorld:
         for row in np.flatnonzero(containers.killed != NOT_KILLED).tolist():
             pod, place = self._by_row[row]
             by_limit = containers.killed[row] == KILLED_BY_LIMIT
+            # As the kubelet writes it: the operator learns of a kill from the container status alone.
             pod.last_exits[place] = ContainerTermination("OOMKilled", 137, int(self.now))
             pod.restarts[place] = int(containers.restarts[row])
             why = "the pod's memory limit" if by_limit else "the node ran out of memory"
@@ -211,6 +213,7 @@ class SimulatedWorld:
             )
             self.mark_changed(pod)
             self.due_times.put(pod.uid, float(containers.runs_from[row]))
+            # The first restart is immediate, without a back-off, and the pod stays ready.
             if pod.ready and containers.runs_from[row] > self.now:
                 pod.ready = False
                 self.enqueue(pod.workload)

@@ -103,9 +103,13 @@ class QosController:
         evictions = tuple(each for output in outputs for each in output.evictions)
         self._evictor.start(evictions, now=now)  # first: a failing write must not prevent evictions
         requests = tuple(request for output in outputs for request in output.requests)
+        # The baseline caches the values that it read. They change with the pods, with writes of others, and
+        # after a rejected write.
         if view is not self._view or self._refresh.due(now) or self._last_result.write_result.rejected:
             self._baseline, self._view, self._requests = self._executor.build_baseline(), view, None
             self._refresh.restart(now)
+        # The same requests give the same values: resolving and comparing them each second would cost more than
+        # all strategies.
         if requests != self._requests:
             external_values = {
                 ref: value for output in outputs for ref, value in output.external_values.items()
@@ -128,8 +132,10 @@ class QosController:
     def _resolve(
         self, requests: tuple[KnobRequest, ...], external_values: Mapping[KnobRef, Value], now: float
     ) -> RoundResult:
+        # Before the baseline is used: a child that was created under a reduced parent has a wrong original.
         self._executor.adopt()
         baseline = self._baseline
+        # Policies are the same for nodes with cgroup v1 and v2, so a missing knob is reported, not rejected.
         known = [request for request in requests if request.ref.knob.file(baseline.version) is not None]
         decided, conflicts = resolve_requests(known, baseline.value)
         accepted, rejected = validate_values(decided, baseline)
@@ -167,6 +173,8 @@ class QosController:
             if self._strategy_errors.is_new(repr(error), about=name):
                 log.exception("qos.strategy_failed", strategy=name)
             self._metrics.failures.labels(name).inc()
+            # With its last requests. Without any, a strategy that fails for one round would restore its knobs
+            # and take them again in the next.
             return StrategyOutput(self._last_outputs.get(name, NO_OUTPUT).requests)
         self._strategy_errors.clear(name)
         self._last_outputs[name] = output

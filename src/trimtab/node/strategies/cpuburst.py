@@ -148,6 +148,7 @@ class CpuBurst:
                 if share.quota != share.limit:
                     pool = f"shared CPUs {state.value}"
                     requests.append(self._build_request(path, CPU_QUOTA, share.quota, f"{reason}, {pool}"))
+        # The pod's cgroup has a quota too, and would throttle its containers at their former sum.
         if limited and pod.resources.cpu_limit:
             own = _limit_to_quota(pod.resources.cpu_limit, self._read_period(inputs, limited[0]))
             external_values[KnobRef(pod.cgroup, CPU_QUOTA)] = own
@@ -168,6 +169,8 @@ class CpuBurst:
             quota = self._adjust_quota(container, subject=subject, base=limit, inputs=inputs, state=state)
         burst = None
         if settings.policy in BURST_POLICIES:
+            # While a resize is pending, the kubelet may write the smaller limit at any time, and the kernel
+            # rejects a quota below the burst.
             to_come = container.spec_resources.cpu_limit
             most = limit if to_come is None else min(limit, _limit_to_quota(to_come, period))
             burst = min(limit * settings.cpu_burst_percent // 100, most)
@@ -185,26 +188,28 @@ class CpuBurst:
         settings, now = inputs.policy.cpu_burst, inputs.now
         seconds = settings.cfs_quota_burst_period_seconds
         capacity = seconds * (settings.cfs_quota_burst_percent - 100)
-        own_quotas = self._quotas.setdefault(
+        quota_state = self._quotas.setdefault(
             container.id, QuotaState(base, base, TokenBucket(capacity, capacity, now))
         )
-        if own_quotas.base != base:
+        if quota_state.base != base:
             # Resized: the raised quota of the former limit does not apply to the new one.
-            own_quotas.base = own_quotas.quota = base
-        if own_quotas.bucket.capacity != capacity:  # the policy changed
-            own_quotas.bucket = TokenBucket(capacity, capacity, now)
+            quota_state.base = quota_state.quota = base
+        if quota_state.bucket.capacity != capacity:  # the policy changed
+            quota_state.bucket = TokenBucket(capacity, capacity, now)
         used = inputs.windows.latest(subject, Metric.CPU) or 0.0
-        allowed = seconds < 0 or own_quotas.bucket.consume(
+        allowed = seconds < 0 or quota_state.bucket.consume(
             now, 1e5 * used / (container.resources.cpu_limit or 1)
         )
+        # The bucket is empty: the container has used up what it may take beyond its limit.
         if not allowed:
-            own_quotas.quota = base
+            quota_state.quota = base
         elif state is PoolState.OVERLOADED:
-            own_quotas.quota = int(own_quotas.quota * LOWER_FACTOR)
+            quota_state.quota = int(quota_state.quota * LOWER_FACTOR)
+        # Only throttled containers: a larger quota has no effect on the others.
         elif state is PoolState.IDLE and inputs.windows.latest(subject, Metric.THROTTLED):
-            own_quotas.quota = int(own_quotas.quota * RAISE_FACTOR)
-        own_quotas.quota = min(max(own_quotas.quota, base), base * settings.cfs_quota_burst_percent // 100)
-        return own_quotas.quota
+            quota_state.quota = int(quota_state.quota * RAISE_FACTOR)
+        quota_state.quota = min(max(quota_state.quota, base), base * settings.cfs_quota_burst_percent // 100)
+        return quota_state.quota
 
     def _request_headroom(self, pod: PodView, knob: Knob[int], value: int) -> KnobRequest:
         """Request headroom of a pod for its containers; at least, because not all of them may be running."""

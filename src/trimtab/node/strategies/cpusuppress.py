@@ -63,6 +63,7 @@ def compute_safe_cpu(inputs: StrategyInput) -> SafeCpu | None:
         return None
     capacity = len(shared.cpus)
     used = [shared.read_usage(pod, windows) for pod in view.pods_in_tier(Tier.LSR, Tier.LS)]
+    # A pod whose usage is always unknown must not switch suppression off: the value is then an upper bound.
     known = [each for each in used if each is not None]
     reserved = 0.0 if view.allocatable_cpu is None else len(view.cpus) - view.allocatable_cpu / 1000
     others, kept = sum(known), max(system, reserved)
@@ -77,8 +78,11 @@ def next_quota(cores: float, *, capacity: int, period: int, last: int | None) ->
     wanted = max(int(cores * period), MIN_QUOTA)
     if last is None:
         return wanted
+    # Usage is never the same twice; without it, the quota would be written every second.
     if abs(wanted - last) < node * MIN_CHANGE:
         return last
+    # Reduced at once, raised in steps: a burst of a latency-sensitive pod would otherwise meet best-effort pods
+    # that have just got all CPUs.
     return min(wanted, last + int(node * MAX_GROWTH))
 
 
@@ -115,6 +119,7 @@ class CpuSuppress:
         if not settings.enable:
             self._policy = self._last = None
             return NO_OUTPUT
+        # A quota and a number of CPUs are not comparable.
         if settings.policy is not self._policy:
             self._policy, self._last = settings.policy, None
         found = compute_safe_cpu(inputs)
