@@ -14,8 +14,8 @@ from trimtab.lab.oracle import Oracle
 from trimtab.lab.sample_data import generate_sample_trace
 from trimtab.lab.scores import CPU_HOUR, GIB, GIB_HOUR
 from trimtab.sizing import Settings, Strategy, TargetRange, Targets, strategy
-from trimtab.sizing.state.serialization import Array
-from trimtab.sizing.strategy import Floats, Indices, Traits
+from trimtab.sizing.arrays import Array, Floats, Indices
+from trimtab.sizing.strategy import Traits
 from trimtab.usage.trace import Trace
 
 GIVEN = BacktestSchedule(update=120.0, warm_up=0.0)

@@ -16,9 +16,8 @@ from trimtab.sizing import strategy
 from trimtab.sizing.constraints import Constraints
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.policy_rules import PolicyRules
-from trimtab.sizing.proposal import Proposal, build_proposal
+from trimtab.sizing.proposal import Proposal, RecentTargets, build_proposal
 from trimtab.sizing.recommend import recommend_container
-from trimtab.sizing.tracking.proposal_history import RecentTargets
 
 DAY, HOUR, NOW = 86400.0, 3600.0, 40 * 86400.0
 EVIDENCE = Evidence(

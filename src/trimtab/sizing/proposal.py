@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from trimtab.api.optimizationpolicy import MetricsConfig
 from trimtab.sizing.recommendation import Factor
 from trimtab.sizing.strategy import TargetRange, Targets, Traits
-from trimtab.sizing.tracking.proposal_history import RecentTargets
 
 ROUNDING_TOLERANCE = 1e-6
 """The rounding error of a product of floats: 0.2 cores are 200 millicores and not 201."""
+
+
+class RecentTargets(NamedTuple):
+    """The highest targets of one container by clock hour, the current one first; 0 where there was none."""
+
+    cpu: tuple[float, ...] = ()
+    """The targets of CPU in cores."""
+    memory: tuple[float, ...] = ()
 
 
 class ResourceTarget(msgspec.Struct, frozen=True, gc=False):

@@ -14,16 +14,11 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from trimtab.errors import TrimtabError
 from trimtab.plugins import Family, Settings
+from trimtab.sizing.arrays import Floats, Indices
 from trimtab.sizing.recommendation import Factor
 from trimtab.sizing.state.array_state import ArrayState, S
-
-Floats = npt.NDArray[np.float64]
-Indices = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from trimtab.plugins import Settings
-from trimtab.sizing.state.serialization import Array
-from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets
+from trimtab.sizing.arrays import Array, Floats, Indices
+from trimtab.sizing.strategy import Strategy, TargetRange, Targets
 
 
 class ToldSettings(Settings):

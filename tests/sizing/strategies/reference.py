@@ -10,6 +10,7 @@ from math import exp, isnan, log, nan
 
 import numpy as np
 
+from trimtab.sizing.arrays import Floats
 from trimtab.sizing.strategies.trimtab_engine.kernels import (
     CostModel,
     DecayFactors,
@@ -17,7 +18,6 @@ from trimtab.sizing.strategies.trimtab_engine.kernels import (
     find_bucket,
 )
 from trimtab.sizing.strategies.trimtab_engine.state import FLEET_INTERVAL, ResourceTuning
-from trimtab.sizing.strategy import Floats
 
 
 @dataclass

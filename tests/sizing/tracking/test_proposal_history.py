@@ -4,8 +4,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trimtab.sizing.arrays import Floats
 from trimtab.sizing.state.reindex import NEW_ROW, reindex
-from trimtab.sizing.strategy import Floats, TargetRange, Targets
+from trimtab.sizing.strategy import TargetRange, Targets
 from trimtab.sizing.tracking.proposal_history import (
     HOUR,
     HOURS_KEPT,

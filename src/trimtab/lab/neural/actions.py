@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from trimtab.lab.neural.features import FEATURES
-from trimtab.sizing.strategy import Floats
+from trimtab.sizing.arrays import Floats
 
 ACTION_SIZE = 2
 EXTRA_FEATURES = 5

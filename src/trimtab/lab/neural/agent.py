@@ -29,9 +29,9 @@ from trimtab.lab.neural.actions import (
 from trimtab.lab.neural.features import HOUR, HourClock, HourlyUsage
 from trimtab.lab.neural.network import build_network, load_weights, predict
 from trimtab.plugins import Settings
-from trimtab.sizing.state.serialization import Array
+from trimtab.sizing.arrays import Array, Floats, Indices
 from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY, deduplicate_kills
-from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets, Traits
+from trimtab.sizing.strategy import Strategy, TargetRange, Targets, Traits
 
 OOM_NEED_SHARE = 0.5
 """The position of an OOM-killed container's need between what it had and what it gets."""

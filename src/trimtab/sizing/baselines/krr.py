@@ -13,10 +13,10 @@ import numpy as np
 from pydantic import Field
 
 from trimtab.plugins import Settings
-from trimtab.sizing.state.serialization import Array
+from trimtab.sizing.arrays import Array, Floats, Indices
 from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_MEMORY, scatter_memory
 from trimtab.sizing.stats.window import CPU_BUCKETS, MEMORY_BUCKETS, RollingMaxima, RollingWindow
-from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets, Traits
+from trimtab.sizing.strategy import Strategy, TargetRange, Targets, Traits
 
 MILLICORE, MIB = 1e-3, 2.0**20
 LOW_QUANTILE = 0.66

@@ -22,11 +22,11 @@ from numba import njit
 from pydantic import Field
 
 from trimtab.plugins import Settings
-from trimtab.sizing.state.serialization import Array
+from trimtab.sizing.arrays import Array, Floats, Indices
 from trimtab.sizing.stats.periods import find_periods
 from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY, scatter_memory
 from trimtab.sizing.stats.window import RollingMaxima
-from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets, Traits
+from trimtab.sizing.strategy import Strategy, TargetRange, Targets, Traits
 
 HOUR, DAY = 3600.0, 86400.0
 P90_DEVIATIONS = 1.28

@@ -13,8 +13,8 @@ from trimtab.sizing.constraints import UtilisationTarget
 from trimtab.sizing.guards.context import GuardContext
 from trimtab.sizing.proposal import ROUNDING_TOLERANCE
 from trimtab.sizing.safe_minimum import NO_DECREASE, SafeMinimum, safe_minimums
-from trimtab.sizing.tracking.proposal_history import HOUR
 
+HOUR = 3600.0
 UTILISATION = "utilisation"
 
 

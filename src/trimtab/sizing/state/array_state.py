@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import ClassVar, Generic, TypeVar
 
 from trimtab.plugins import Settings
+from trimtab.sizing.arrays import Array
 from trimtab.sizing.state import serialization
-from trimtab.sizing.state.serialization import Array
 
 S = TypeVar("S", bound=Settings)
 

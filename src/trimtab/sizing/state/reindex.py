@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from trimtab.sizing.arrays import Array, Indices
 from trimtab.sizing.state.array_state import ArrayState
-from trimtab.sizing.state.serialization import Array, is_pool
-from trimtab.sizing.strategy import Indices
+from trimtab.sizing.state.serialization import is_pool
 
 NEW_ROW = -1
 """The row number of a container that was not there before."""

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
+
+from trimtab.sizing.arrays import Array
 
 if TYPE_CHECKING:
     from trimtab.sizing.state.array_state import ArrayState
 
-Array = npt.NDArray[Any]
 MAGIC = b"trimtab2"
 LENGTH_BYTES, CHECKSUM_BYTES = 8, 4
 COMPRESSION_LEVEL = 1

@@ -22,9 +22,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from trimtab.sizing.state.serialization import Array
+from trimtab.sizing.arrays import Array, Floats, Indices
 from trimtab.sizing.stats.prefetch import PREFETCH_ROWS, prefetch
-from trimtab.sizing.strategy import Floats, Indices
 
 BucketIndices = npt.NDArray[np.uint16]
 """The bucket index of each value."""

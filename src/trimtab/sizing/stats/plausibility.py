@@ -6,7 +6,7 @@ NaN (no sample), the infinities and negative numbers fail the same test: `0 <= v
 
 import numpy as np
 
-from trimtab.sizing.strategy import Floats, Indices
+from trimtab.sizing.arrays import Floats, Indices
 
 MAX_PLAUSIBLE_CPU = 1e5
 """The most plausible CPU usage in cores: ten times the largest machine."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from trimtab.sizing.arrays import Floats
 from trimtab.sizing.stats.histogram import build_exponential_buckets
-from trimtab.sizing.strategy import Floats
 
 BUCKETS = build_exponential_buckets(first=1e-3, growth=0.02, most=1e5, units=1e9)
 """The buckets of multiples, 2 % wide where usage is near the first one."""

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from trimtab.sizing.state.serialization import Array
+from trimtab.sizing.arrays import Array, Floats
 from trimtab.sizing.stats.histogram import (
     MASK,
     NO_BUCKET,
@@ -28,7 +28,6 @@ from trimtab.sizing.stats.histogram import (
     find_buckets,
 )
 from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY
-from trimtab.sizing.strategy import Floats
 
 MAX_COUNT = 65535
 NEVER = -(2**62)

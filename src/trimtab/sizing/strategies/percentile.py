@@ -12,10 +12,10 @@ import numpy as np
 from pydantic import Field
 
 from trimtab.plugins import Settings
-from trimtab.sizing.state.serialization import Array
+from trimtab.sizing.arrays import Array, Floats, Indices
 from trimtab.sizing.stats.plausibility import scatter_memory
 from trimtab.sizing.stats.window import CPU_BUCKETS, MEMORY_BUCKETS, RollingWindow
-from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets
+from trimtab.sizing.strategy import Strategy, TargetRange, Targets
 
 
 class PercentileSettings(Settings):

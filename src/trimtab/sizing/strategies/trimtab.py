@@ -18,8 +18,8 @@ from pydantic import Field
 
 from trimtab.api.quantity import ResourceName
 from trimtab.plugins import Settings
+from trimtab.sizing.arrays import Array, Floats, Indices
 from trimtab.sizing.recommendation import Factor
-from trimtab.sizing.state.serialization import Array
 from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY, deduplicate_kills
 from trimtab.sizing.strategies.trimtab_engine.explanation import describe_choice
 from trimtab.sizing.strategies.trimtab_engine.kernels import (
@@ -29,7 +29,7 @@ from trimtab.sizing.strategies.trimtab_engine.kernels import (
     ErrorBuckets,
 )
 from trimtab.sizing.strategies.trimtab_engine.state import ResourceState, ResourceTuning
-from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets, Traits
+from trimtab.sizing.strategy import Strategy, TargetRange, Targets, Traits
 
 HOUR, DAY, MONTH = 3600.0, 86400.0, 30 * 86400.0
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from trimtab.api.fields import format_time
+from trimtab.sizing.arrays import Floats
 from trimtab.sizing.stats.histogram import EPSILON, find_bucket
 from trimtab.sizing.strategies.vpa import MEMORY_BUCKETS, VpaStrategy
-from trimtab.sizing.strategy import Floats
 
 VERSION = "v3"
 MAX_BUCKET_WEIGHT = 10000

@@ -13,12 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from trimtab.plugins import Settings
+from trimtab.sizing.arrays import Array, Floats, Indices
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.state.array_state import ArrayState
-from trimtab.sizing.state.serialization import Array
 from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY
 from trimtab.sizing.stats.window import NEVER, RollingMaxima
-from trimtab.sizing.strategy import Floats, Indices
 from trimtab.sizing.tracking.legacy_evidence import LegacyEvidenceSettings, LegacyEvidenceTracker
 from trimtab.sizing.tracking.oom_records import KillRecords
 

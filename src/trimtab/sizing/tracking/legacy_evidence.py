@@ -12,8 +12,8 @@ import numpy as np
 from pydantic import Field
 
 from trimtab.plugins import Settings
+from trimtab.sizing.arrays import Array
 from trimtab.sizing.state.array_state import ArrayState
-from trimtab.sizing.state.serialization import Array
 from trimtab.sizing.stats.window import RollingMaxima
 
 KILLS = 8

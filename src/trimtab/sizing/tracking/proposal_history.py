@@ -8,11 +8,11 @@ history is kept beside the strategy, so that this holds for all strategies.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from trimtab.plugins import Settings
+from trimtab.sizing.arrays import Array
+from trimtab.sizing.proposal import RecentTargets
 from trimtab.sizing.state.array_state import ArrayState
-from trimtab.sizing.state.serialization import Array
 from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY
 from trimtab.sizing.stats.window import RollingMaxima
 from trimtab.sizing.strategy import Targets
@@ -24,14 +24,6 @@ HOURS_KEPT = 25
 
 class ProposalHistorySettings(Settings):
     """The settings of a proposal history; there are none."""
-
-
-class RecentTargets(NamedTuple):
-    """The highest targets of one container by clock hour, the current one first; 0 where there was none."""
-
-    cpu: tuple[float, ...] = ()
-    """The targets of CPU in cores."""
-    memory: tuple[float, ...] = ()
 
 
 class ProposalHistory(ArrayState[ProposalHistorySettings]):

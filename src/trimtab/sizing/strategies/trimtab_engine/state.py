@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trimtab.sizing.state.serialization import Array
+from trimtab.sizing.arrays import Array, Floats, Indices
 from trimtab.sizing.strategies.trimtab_engine import kernels
 from trimtab.sizing.strategies.trimtab_engine.explanation import Choice
 from trimtab.sizing.strategies.trimtab_engine.kernels import (
@@ -26,7 +26,6 @@ from trimtab.sizing.strategies.trimtab_engine.kernels import (
     ErrorBuckets,
     FleetAverages,
 )
-from trimtab.sizing.strategy import Floats, Indices
 
 FLEET_INTERVAL = 6
 """Epochs between two decays of errors and sums over the fleet; the first epochs are summed each time."""
