@@ -163,10 +163,14 @@ class World:
             live = self.pods_by_name.get(pod.name)
             if live is None or pod.uid != _uid(live):
                 raise NotFound(Status(message="pod not found", code=404))
+            if pod.version != live.version:
+                raise Conflict(Status(message="the object has been modified", code=409))
             self.replace_pod(pod.name)
 
     async def patch_template(self, workload: Workload, sizes: Sizes, *, take_ownership: bool) -> None:
         with self._write("patch_template"):
+            if workload.version != self.version:
+                raise Conflict(Status(message="the object has been modified", code=409))
             self._check_written_down(sizes)
             self.template = merge_sizes(self.template, sizes)
             self.version += 1

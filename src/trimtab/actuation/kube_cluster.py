@@ -84,22 +84,32 @@ class KubeCluster:
         _verify_sizes(sizes, _parse(self._pod_projection, answer).containers, subject="the pod")
 
     async def evict(self, pod: Pod) -> None:
-        await self._client.evict(pod.name, namespace=pod.namespace, uid=pod.uid)
+        # With the version, a pod that changed since the decision is not evicted: it may have got its size meanwhile.
+        await self._client.evict(pod.name, namespace=pod.namespace, uid=pod.uid, version=str(pod.version))
 
     async def patch_template(self, workload: Workload, sizes: Sizes, *, take_ownership: bool) -> None:
         current, shape = container_sizes(workload.containers), self._projection(workload.resource)
         # Server-side apply removes a field only if nobody else owns it, and whoever set a limit co-owns it.
         removes = any(list_removed(current[name], wanted) for name, wanted in sizes.items())
+        version = str(workload.version)
         if removes and take_ownership:
-            await self._client.patch(
+            patched = await self._client.patch(
                 workload.resource,
                 workload.name,
-                build_template_patch(workload, sizes, removing_from=current),
+                build_template_patch(workload, sizes, removing_from=current)
+                | {"metadata": {"resourceVersion": version}},
                 type=PatchType.STRATEGIC,
                 namespace=workload.namespace,
             )
-        # The uid is set because applying to a deleted object would create it again.
-        named = {"name": workload.name, "namespace": workload.namespace, "uid": workload.uid}
+            version = patched["metadata"]["resourceVersion"]
+        # The uid is set because applying to a deleted object would create it again; the version, because sizes that
+        # somebody else wrote since the decision would be overwritten.
+        named = {
+            "name": workload.name,
+            "namespace": workload.namespace,
+            "uid": workload.uid,
+            "resourceVersion": version,
+        }
         body = {"metadata": named} | build_template_patch(workload, sizes)
         if removes and not take_ownership:
             # A dry run comes first: applied in part, the template would have neither the old sizes nor the

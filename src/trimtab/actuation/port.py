@@ -33,12 +33,14 @@ class ClusterPort(Protocol):
         ...
 
     async def evict(self, pod: Pod) -> None:
-        """Evict exactly this pod; raise DisruptionBlocked if a disruption budget forbids it."""
+        """Evict exactly this pod; raise Conflict if it has changed since it was read, and DisruptionBlocked if a
+        disruption budget forbids it.
+        """
         ...
 
     async def patch_template(self, workload: Workload, sizes: Sizes, *, take_ownership: bool) -> None:
-        """Write these sizes to the pod template; raise FieldManagerConflict if another manager owns them and
-        is not to be overruled.
+        """Write these sizes to the pod template; raise Conflict if the workload has changed since it was read, and
+        FieldManagerConflict if another manager owns them and is not to be overruled.
         """
         ...
 

@@ -342,17 +342,26 @@ class Client:
             dry_run=dry_run,
         )
 
-    async def evict(self, pod: str, *, namespace: str, uid: str | None = None, dry_run: bool = False) -> bool:
-        """Evict a pod; raise DisruptionBlocked if a disruption budget does not allow it, return False if the pod did
-        not exist.
+    async def evict(
+        self,
+        pod: str,
+        *,
+        namespace: str,
+        uid: str | None = None,
+        version: str | None = None,
+        dry_run: bool = False,
+    ) -> bool:
+        """Evict a pod; raise DisruptionBlocked if a disruption budget does not allow it, and Conflict if the pod has
+        another uid or version; return False if the pod did not exist.
         """
         body: Object = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": pod, "namespace": namespace},
         }
-        if uid:
-            body["deleteOptions"] = {"preconditions": {"uid": uid}}
+        expected = {"uid": uid, "resourceVersion": version}
+        if preconditions := {name: value for name, value in expected.items() if value}:
+            body["deleteOptions"] = {"preconditions": preconditions}
         try:
             # Evicting a pod twice has the same effect as evicting it once, so an unanswered request may be repeated.
             path = PODS.path(namespace=namespace, name=pod, subresource="eviction")

@@ -63,6 +63,10 @@ class SimulatedCluster:
         found = self._world.pods.get(pod.uid)
         if found is None:
             return  # evicting a pod twice has the same effect as once, as on a real cluster
+        if found.version != pod.version:
+            raise Conflict(
+                _build_status("the object has been modified; read it again", "Conflict", Conflict.code)
+            )
         workload, budget = found.workload, found.workload.spec.max_unavailable
         if budget is not None and found.ready and workload.replicas - workload.ready >= budget:
             text = "Cannot evict pod as it would violate the pod's disruption budget."
@@ -85,6 +89,10 @@ class SimulatedCluster:
     async def patch_template(self, workload: Workload, sizes: Sizes, *, take_ownership: bool) -> None:
         del take_ownership  # no other manager owns fields here
         found = self._get_workload(workload.key)
+        if found.version != workload.version:
+            raise Conflict(
+                _build_status("the object has been modified; read it again", "Conflict", Conflict.code)
+            )
         wanted = with_sizes(found.containers, sizes)
         if wanted == found.containers:
             return
