@@ -212,6 +212,8 @@ def _reverting_row(
 
 
 _ALWAYS_FIRST = (
+    # Before everything else: a change that cannot be read may be under way, and a second one would forget the sizes
+    # to which the first goes back.
     Transition(
         id="AnnotationsUnreadable",
         states=ANY,
@@ -220,6 +222,7 @@ _ALWAYS_FIRST = (
         when="an annotation of ours cannot be read",
         then="do nothing until somebody removes it",
     ),
+    # A change under way is not even reverted: with a dry run or mode Recommend, nothing at all may be written.
     Transition(
         id="Blocked",
         states=ANY,
@@ -236,6 +239,8 @@ _ALWAYS_FIRST = (
         when="the workload is being deleted",
         then="do nothing",
     ),
+    # Before all rows that compare times: a wait until a time of a clock that ran ahead would last until the true
+    # time reaches it.
     Transition(
         id="ClockCorrected",
         states=ANY,
@@ -248,6 +253,8 @@ _ALWAYS_FIRST = (
 )
 
 _IDLE = (
+    # Before Held and all cooldowns: a new pod with the size of its template has less than all others, and waits for
+    # no window, interval or person.
     Transition(
         id="PodsSynced",
         states=IDLE,
@@ -290,6 +297,8 @@ _IDLE = (
         when="no pod runs, and the workload is no CronJob",
         then="start nothing",
     ),
+    # A recommendation is a step from the size that it was computed from: from any other, the change would go too
+    # far or the wrong way.
     Transition(
         id="RecommendationOutdated",
         states=IDLE,
@@ -316,6 +325,7 @@ _IDLE = (
         when="no part of the change is possible in place, and `allowRecreate` is false",
         then="start nothing",
     ),
+    # From here on the most lasting obstacle comes first, because it is the one that users are told.
     Transition(
         id="RestingAfterRevert",
         states=IDLE,
@@ -424,6 +434,8 @@ _IDLE = (
 )
 
 _COURSE = (
+    # Before Harmful: pods that fail after somebody else's rollout are no fault of the size, and the change is soon
+    # tried again.
     _reverting_row(
         "Superseded",
         FORWARD,
@@ -460,6 +472,7 @@ _COURSE = (
         condition=conflicts.must_yield_to_oom_relief,
         not_at_fault=True,
     ),
+    # After TemplateDropped: where pods are resized in place, only the template is given up, and not the change.
     _reverting_row(
         "Rejected",
         FORWARD,
@@ -469,6 +482,7 @@ _COURSE = (
     _reverting_row(
         "Harmful", FORWARD, lambda seen: conflicts.assess_change(seen).worse, "pods are worse off than before"
     ),
+    # Before PodMoved: while one evicted pod finds no node, another one must not be evicted, too.
     _reverting_row(
         "EvictionFailed",
         BEFORE_VERIFYING,
@@ -476,6 +490,8 @@ _COURSE = (
         "an evicted pod found no node or did not come back, or no eviction was allowed",
         deadlines=("unscheduled", "progress", "max_duration"),
     ),
+    # Before Stalled: a full node is a stall as well, and a revert is only for changes that cannot go on in another
+    # way.
     Transition(
         id="Replaced",
         states=BEFORE_VERIFYING,
@@ -504,6 +520,7 @@ _CANARIES = (
         when="no canary is left, and others cannot be chosen while pods are missing",
         then="wait",
     ),
+    # Before others are chosen: each new canary would be evicted for the same reason.
     Transition(
         id="CanariesMoved",
         states=CANARY,
@@ -524,6 +541,7 @@ _CANARIES = (
 )
 
 _WORK = (
+    # Before all work on pods and template, which would otherwise be done outside windows.
     Transition(
         id="PromotionOutsideWindow",
         states=PROMOTING,
@@ -540,6 +558,7 @@ _WORK = (
         when="the template is to follow and does not have the size",
         then="patch the template",
     ),
+    # Before PodsChanged: an evicted pod would be created from the old template, and be evicted again.
     Transition(
         id="TemplateUnobserved",
         states=AFTER_CANARY,
@@ -567,6 +586,7 @@ _WORK = (
 )
 
 _MOVES = (
+    # After PodsChanged: evictions go one by one, and the other pods need not wait for them.
     Transition(
         id="MoveRecorded",
         states=BEFORE_VERIFYING,
@@ -604,6 +624,7 @@ _MOVES = (
 )
 
 _SETTLING = (
+    # After the rows that act: only what is left waits for kubelets and controllers.
     Transition(
         id="Settling",
         states=BEFORE_VERIFYING,
@@ -663,6 +684,7 @@ _WATCHING = (
         when="all pods have the size in effect, but those that crash",
         then="start to observe all pods",
     ),
+    # Before the observation, which counts from the time at which the last pod had its size.
     Transition(
         id="CanariesSettled",
         states=WATCHED,
@@ -724,6 +746,8 @@ _WATCHING = (
 )
 
 _REVERT = (
+    # Before the end of the revert: pods that still ask for more than their node has would wait for ever, with
+    # nobody to resize them.
     Transition(
         id="FittingPartResized",
         states=REVERTING,
@@ -742,6 +766,7 @@ _REVERT = (
         then="record the end and the cooldown, and name what was not restored",
         deadlines=("final_resize",),
     ),
+    # Before the rows that act: they would be repeated as long as a node or server does not let them succeed.
     Transition(
         id="RevertGivenUp",
         states=REVERTING,
@@ -765,6 +790,7 @@ _REVERT = (
         when="the template has our sizes",
         then="patch the template",
     ),
+    # Before RollingBack, which would wait for a controller that waits for this pod.
     Transition(
         id="SkippedPodEvicted",
         states=REVERTING,
@@ -797,6 +823,7 @@ _REVERT = (
         when="pods have the new size",
         then="resize them to the size that each had",
     ),
+    # Recorded first, so that the next leader also waits for the pods that were evicted.
     Transition(
         id="EvictionRecorded",
         states=REVERTING,
