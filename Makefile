@@ -63,7 +63,7 @@ all-tests: test-deps
 compiled: setup
 	[ -d tests/__pycache__ ] || pytest --collect-only --quiet > /dev/null 2>&1 &
 
-test-fast: setup ## Run the tests that need no process, cluster or root: 85 % of all, in two minutes
+test-fast: setup ## Run the tests that need no other process, cluster or root
 	pytest tests --ignore tests/integration --numprocesses auto --dist worksteal
 
 coverage: setup ## Measure the branch coverage of the fast tests, and check each package's floor

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness.cluster.cluster import Cluster
-from harness.cluster.daemonset_sandbox import HousedAgent, bare, manifest
+from harness.cluster.daemonset_sandbox import HousedAgent, bare, manifest, run_in_sandbox
 from harness.cluster.kubepods import Kubepods
 from harness.process import wait_for
 from node.test_privileges import MISSED
@@ -124,3 +124,17 @@ def test_cpi_collector_needs_its_capability() -> None:
     added = manifest()["containers"][0]["securityContext"]["capabilities"]["add"]
     assert "Permission denied" in said()
     assert "Permission denied" not in said(*added)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+def test_agent_mounts_give_no_root_on_the_node(tmp_path: Path) -> None:
+    """The kernel starts the program that core_pattern names as root of the node, for any process that crashes."""
+    dangerous = ("kernel/core_pattern", "kernel/modprobe", "kernel/sysrq", "fs/binfmt_misc/register")
+    for name in dangerous:
+        if not Path("/proc/sys", name).exists():
+            continue
+        # Opened for appending only: nothing is written even where it is allowed.
+        tried = run_in_sandbox(tmp_path / name.replace("/", "-"), f'exec 3>>"$ROOT/host/proc/sys/{name}"')
+        assert "Read-only file system" in tried.stderr, name
+    allowed = run_in_sandbox(tmp_path / "vm", 'exec 3>>"$ROOT/host/proc/sys/vm/min_free_kbytes"')
+    assert allowed.returncode == 0, allowed.stderr
