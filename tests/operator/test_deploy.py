@@ -7,10 +7,10 @@ import yaml
 
 from harness.builders.manifests import DEPLOY, documents, find_document
 from trimtab import __version__
+from trimtab.http_server import split_address
 from trimtab.kube.rest.rbac import RBAC_RULES, SYSTEM_NAMESPACE
 from trimtab.operator.config.loader import load_configuration
 from trimtab.operator.config.model import OperatorConfig
-from trimtab.operator.config.types import split_address
 from trimtab.operator.webhook import registration
 
 ROOT = Path(__file__).parents[2]

@@ -19,6 +19,7 @@ import structlog
 
 from trimtab.actuation.kube_cluster import KubeCluster
 from trimtab.api.kind import INSTALL_COMMAND
+from trimtab.http_server import serve_application
 from trimtab.kube.auth import Connection, is_running_in_pod
 from trimtab.kube.cache.informer_set import NOT_SERVED, InformerSet
 from trimtab.kube.rest.capabilities import ServerFeatures
@@ -30,7 +31,6 @@ from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.model import LearningSettings, OperatorConfig
 from trimtab.operator.config.reloader import ConfigReloader
 from trimtab.operator.health import HealthChecks
-from trimtab.operator.http_server import serve_application
 from trimtab.operator.intents.plugin_setup import open_plugin_registry
 from trimtab.operator.leader import LeaderSession, lead
 from trimtab.operator.views import OperatorViews

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 
 import msgspec
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from aiohttp import web
 
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.web.actions.permissions import PermissionCache
@@ -17,8 +16,8 @@ from trimtab.web.auth import Access
 from trimtab.web.backends.backend import DashboardBackend
 from trimtab.web.backends.snapshot import take_snapshot
 from trimtab.web.model import HistoryEntry, Plot, WorkloadDetail, WorkloadRow
-from trimtab.web.rendering import TemplateRenderer
-from trimtab.web.sessions import Session, SessionStore
+from trimtab.web.rendering import PageError, TemplateRenderer
+from trimtab.web.sessions import Session, SessionStore, current_session
 from trimtab.web.views.table_query import TableQuery, WorkloadTable
 
 KEEP_ALIVE = 15.0
@@ -46,28 +45,28 @@ class Pages:
         self._render_page = rendering.render_page
         self._table = WorkloadTable(())
 
-    async def overview(self, request: Request) -> Response:
+    async def overview(self, request: web.Request) -> web.Response:
         return self._render_page("overview.html", request, part=False, **await self._overview_context())
 
-    async def overview_part(self, request: Request) -> Response:
+    async def overview_part(self, request: web.Request) -> web.Response:
         return self._render_page("parts/overview.html", request, part=True, **await self._overview_context())
 
     async def _overview_context(self) -> dict[str, object]:
         return {"overview": await self._backend.overview(), "listing": await self._get_table()}
 
-    async def overview_plots(self, _: Request) -> Response:
+    async def overview_plots(self, _: web.Request) -> web.Response:
         found = await self._backend.overview()
         notable = [entry for entry in found.latest if entry.what in {"killed", "reverted"}]
         return _render_plots({"cpu": found.cpu, "memory": found.memory}, notable)
 
-    async def workloads(self, request: Request) -> Response:
+    async def workloads(self, request: web.Request) -> web.Response:
         return self._render_page("workloads.html", request, **await self._table_context(request))
 
-    async def workloads_part(self, request: Request) -> Response:
+    async def workloads_part(self, request: web.Request) -> web.Response:
         return self._render_page("parts/workloads.html", request, **await self._table_context(request))
 
-    async def _table_context(self, request: Request) -> dict[str, object]:
-        listing, query = await self._get_table(), TableQuery.parse(request.query_params)
+    async def _table_context(self, request: web.Request) -> dict[str, object]:
+        listing, query = await self._get_table(), TableQuery.parse(_read_query(request))
         return {
             "listing": listing,
             "query": query,
@@ -83,58 +82,58 @@ class Pages:
             self._table = WorkloadTable(rows)
         return self._table
 
-    async def workload(self, request: Request) -> Response:
+    async def workload(self, request: web.Request) -> web.Response:
         return self._render_page(
             "workload.html", request, part=False, **await self._workload_context(request)
         )
 
-    async def workload_part(self, request: Request) -> Response:
+    async def workload_part(self, request: web.Request) -> web.Response:
         return self._render_page(
             "parts/workload.html", request, part=True, **await self._workload_context(request)
         )
 
-    async def workload_plots(self, request: Request) -> Response:
+    async def workload_plots(self, request: web.Request) -> web.Response:
         found = await self._require_workload(request)
         plots: dict[str, Plot] = {}
         for each in found.containers:
             plots |= {f"{each.name}/cpu": each.cpu, f"{each.name}/memory": each.memory}
         return _render_plots(plots, [entry for entry in found.events if entry.what != "recommended"])
 
-    async def _workload_context(self, request: Request) -> dict[str, object]:
+    async def _workload_context(self, request: web.Request) -> dict[str, object]:
         found = await self._require_workload(request)
         return {
             "found": found,
-            "may": await self._list_allowed(request, [found.row.key]),
+            "may": await self._list_allowed([found.row.key]),
             "now": self._backend.observed_at,
             "currency": self._backend.currency,
         }
 
-    async def _list_allowed(self, request: Request, keys: Iterable[WorkloadKey]) -> frozenset[WorkloadKey]:
+    async def _list_allowed(self, keys: Iterable[WorkloadKey]) -> frozenset[WorkloadKey]:
         if self._backend.read_only_reason:
             return frozenset()
-        return await self._permissions.filter_allowed(request.state.session.viewer, keys)
+        return await self._permissions.filter_allowed(current_session.get().viewer, keys)
 
-    async def _require_workload(self, request: Request) -> WorkloadDetail:
-        params = request.path_params
+    async def _require_workload(self, request: web.Request) -> WorkloadDetail:
+        params = request.match_info
         key = WorkloadKey(params["kind"], params["namespace"], params["name"])
         found = await self._backend.workload(key)
         if found is None:
             reason = "; ".join(filter(None, ["this workload does not exist", self._backend.problem]))
-            raise HTTPException(404, f"{key}: {reason}")
+            raise PageError(404, f"{key}: {reason}")
         return found
 
-    async def intents(self, request: Request) -> Response:
+    async def intents(self, request: web.Request) -> web.Response:
         return self._render_page(
             "intents.html", request, intents=await self._backend.intents(), now=self._backend.observed_at
         )
 
-    async def intents_part(self, request: Request) -> Response:
+    async def intents_part(self, request: web.Request) -> web.Response:
         intents = await self._backend.intents()
         return self._render_page(
             "parts/intents.html", request, intents=intents, now=self._backend.observed_at
         )
 
-    async def intents_plots(self, _: Request) -> Response:
+    async def intents_plots(self, _: web.Request) -> web.Response:
         plots: dict[str, Plot] = {}
         for intent in await self._backend.intents():
             name = f"{intent.namespace}/{intent.name}"
@@ -142,47 +141,54 @@ class Pages:
             plots |= {f"{name}/{each.name}": each.plot for each in intent.effects}
         return _render_plots(plots)
 
-    async def nodes(self, request: Request) -> Response:
+    async def nodes(self, request: web.Request) -> web.Response:
         return self._render_page(
             "nodes.html", request, nodes=await self._backend.nodes(), now=self._backend.observed_at
         )
 
-    async def nodes_part(self, request: Request) -> Response:
+    async def nodes_part(self, request: web.Request) -> web.Response:
         return self._render_page(
             "parts/nodes.html", request, nodes=await self._backend.nodes(), now=self._backend.observed_at
         )
 
-    async def history(self, request: Request) -> Response:
+    async def history(self, request: web.Request) -> web.Response:
         return self._render_page("history.html", request, **await self._history_context(request))
 
-    async def history_part(self, request: Request) -> Response:
+    async def history_part(self, request: web.Request) -> web.Response:
         return self._render_page("parts/history.html", request, **await self._history_context(request))
 
-    async def _history_context(self, request: Request) -> dict[str, object]:
-        before, what = request.query_params.get("before", ""), request.query_params.get("what", "")
+    async def _history_context(self, request: web.Request) -> dict[str, object]:
+        query = _read_query(request)
+        before, what = query.get("before", ""), query.get("what", "")
         entries = await self._backend.history(
             what=what, before=int(before) if _NUMBER.fullmatch(before) else None, limit=HISTORY_PAGE_SIZE
         )
         return {
             "entries": entries,
-            "may": await self._list_allowed(request, (entry.key for entry in entries if entry.undo)),
+            "may": await self._list_allowed(entry.key for entry in entries if entry.undo),
             "what": what,
             "more": len(entries) == HISTORY_PAGE_SIZE,
             "now": self._backend.observed_at,
         }
 
-    async def changes(self, request: Request) -> Response:
+    async def changes(self, request: web.Request) -> web.StreamResponse:
         """Stream server-sent events, one for each change of the backend, until the session ends."""
-        session: Session = request.state.session
+        session = current_session.get()
         if not self._sessions.may_open_stream(session):
-            raise HTTPException(
+            raise PageError(
                 429, "too many pages of this dashboard are open; close some, then reload this one"
             )
         # A proxy such as nginx holds events back until its buffer is full.
-        headers = {"X-Accel-Buffering": "no"}
-        return StreamingResponse(self._stream_news(session), media_type="text/event-stream", headers=headers)
+        response = web.StreamResponse(headers={"X-Accel-Buffering": "no"})
+        response.content_type = "text/event-stream"
+        await response.prepare(request)
+        async with contextlib.aclosing(self._stream_news(session)) as stream:
+            with contextlib.suppress(ConnectionResetError):  # the viewer closed the page
+                async for news in stream:
+                    await response.write(news)
+        return response
 
-    async def _stream_news(self, session: Session) -> AsyncIterator[bytes]:
+    async def _stream_news(self, session: Session) -> AsyncGenerator[bytes]:
         if not self._sessions.may_open_stream(session):
             return  # requests in parallel may all have been admitted before the first one counted
         with self._sessions.count_stream(session):
@@ -211,18 +217,25 @@ class Pages:
                 task.cancel()
             await asyncio.gather(news, ended, return_exceptions=True)
 
-    async def snapshot(self, _: Request) -> Response:
+    async def snapshot(self, _: web.Request) -> web.Response:
         """Return the whole dashboard as a file for `trimtab demo --snapshot FILE`."""
         headers = {"Content-Disposition": 'attachment; filename="trimtab-snapshot.json"'}
-        return Response(
-            (await take_snapshot(self._backend)).encode(), media_type="application/json", headers=headers
+        return web.Response(
+            body=(await take_snapshot(self._backend)).encode(),
+            content_type="application/json",
+            headers=headers,
         )
 
 
-def _render_plots(plots: dict[str, Plot], events: Iterable[HistoryEntry] = ()) -> Response:
+def _read_query(request: web.Request) -> dict[str, str]:
+    """Return the query's parameters; the last value wins: the button that was pressed comes after the form's own field."""
+    return dict(request.query.items())
+
+
+def _render_plots(plots: dict[str, Plot], events: Iterable[HistoryEntry] = ()) -> web.Response:
     marks = [{"at": entry.at, "what": entry.what, "text": entry.why} for entry in events]
     body = {"plots": {name: _downsample(plot) for name, plot in plots.items()}, "events": marks}
-    return Response(msgspec.json.encode(body), media_type="application/json")
+    return web.Response(body=msgspec.json.encode(body), content_type="application/json")
 
 
 def _downsample(plot: Plot) -> Plot:

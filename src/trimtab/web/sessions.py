@@ -11,10 +11,10 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-from starlette.requests import Request
-from starlette.responses import Response
+from aiohttp import web
 
 from trimtab.web.auth import Access, Viewer
 
@@ -46,6 +46,7 @@ class Session:
     """One viewer, and the CSRF token that their pages send with every action."""
 
     viewer: Viewer
+    cookie: str
     csrf: str
     expires_at: float
     verified_at: float
@@ -55,6 +56,10 @@ class Session:
     streams: int = 0
 
 
+current_session: ContextVar[Session] = ContextVar("current_session")
+"""The session of the request that this task answers. Requests of aiohttp take keys only from 3.14 on without a warning."""
+
+
 class SessionStore:
     def __init__(self, access: Access, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._access = access
@@ -62,7 +67,7 @@ class SessionStore:
         self._sessions: dict[str, Session] = {}
         self._streams = 0
 
-    async def find(self, request: Request) -> Session | None:
+    async def find(self, request: web.Request) -> Session | None:
         """Return the session of a request, if its viewer may still view."""
         found = self._sessions.get(request.cookies.get(cookie_name(request), ""))
         return found if found and await self.verify(found) else None
@@ -94,31 +99,26 @@ class SessionStore:
             session.streams -= 1
             self._streams -= 1
 
-    def start(self, viewer: Viewer, request: Request, response: Response, *, secure: bool) -> Session:
-        """Start a session and set its cookie on the response."""
-        number = secrets.token_urlsafe(32)
+    def start(self, viewer: Viewer) -> Session:
+        """Start a session; it lasts only for viewers whose browser gets its cookie."""
         while len(self._sessions) >= MAX_SESSIONS:
             # The oldest session is first, as a dict keeps the order of insertion.
             self._sessions.pop(next(iter(self._sessions))).ended.set()
         now = self._clock()
-        session = self._sessions[number] = Session(
-            viewer, secrets.token_urlsafe(32), expires_at=now + SESSION_SECONDS, verified_at=now
+        session = Session(
+            viewer,
+            cookie=secrets.token_urlsafe(32),
+            csrf=secrets.token_urlsafe(32),
+            expires_at=now + SESSION_SECONDS,
+            verified_at=now,
         )
-        response.set_cookie(
-            cookie_name(request),
-            number,
-            max_age=int(SESSION_SECONDS),
-            httponly=True,
-            samesite="strict",
-            secure=secure,
-            path="/",
-        )
+        self._sessions[session.cookie] = session
         return session
 
-    def end(self, request: Request, response: Response) -> None:
+    def end(self, request: web.Request, response: web.Response) -> None:
         if session := self._sessions.pop(request.cookies.get(cookie_name(request), ""), None):
             session.ended.set()
-        response.delete_cookie(cookie_name(request), path="/")
+        response.del_cookie(cookie_name(request), path="/")
 
 
 class LoginLimiter:
@@ -144,16 +144,30 @@ class LoginLimiter:
         self._failures.pop(address, None)
 
 
-def cookie_name(request: Request) -> str:
+def set_session_cookie(
+    response: web.StreamResponse, request: web.Request, session: Session, *, secure: bool
+) -> None:
+    response.set_cookie(
+        cookie_name(request),
+        session.cookie,
+        max_age=int(SESSION_SECONDS),
+        httponly=True,
+        samesite="strict",
+        secure=secure,
+        path="/",
+    )
+
+
+def cookie_name(request: web.Request) -> str:
     """Return the cookie name for this address.
 
     Browsers share cookies between the ports of a host, and the user of two clusters forwards two ports.
     """
-    port = request.url.port
+    port = request.url.explicit_port
     return f"{COOKIE}-{port}" if port else COOKIE
 
 
-def is_same_origin(request: Request, session: Session) -> bool:
+def is_same_origin(request: web.Request, session: Session) -> bool:
     """Return whether an action comes from a page of this dashboard."""
     shown = request.headers.get(HEADER, "")
     # Old browsers do not send the header; the CSRF token alone then decides.

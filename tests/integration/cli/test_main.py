@@ -14,7 +14,7 @@ TRIMTAB = [sys.executable, "-m", "trimtab"]
     ("arguments", "heavy"),
     [
         (["--help"], {"pydantic", "aiohttp", "yaml", "numpy", "sqlalchemy", "rich.markdown"}),
-        (["scan", "--help"], {"sqlalchemy", "matplotlib", "starlette"}),
+        (["scan", "--help"], {"sqlalchemy", "matplotlib", "aiohttp.web"}),
     ],
     ids=["help", "scan"],
 )

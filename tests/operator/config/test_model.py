@@ -7,9 +7,9 @@ import pytest
 from trimtab.actuation.rate_limiter import DisruptionLimits
 from trimtab.api import Duration
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec, PolicyMode
+from trimtab.http_server import split_address
 from trimtab.operator.config.loader import ConfigurationError, load_configuration
 from trimtab.operator.config.model import Guardrail, OperatorConfig, restart_fields
-from trimtab.operator.config.types import split_address
 
 FILE = "/etc/trimtab/config.yaml"
 

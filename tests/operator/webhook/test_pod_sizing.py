@@ -4,10 +4,10 @@ import aiohttp
 import msgspec
 import pytest
 
+from trimtab.http_server import serve_application
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.rest.client import Object
 from trimtab.operator.config.model import OperatorConfig
-from trimtab.operator.http_server import serve_application
 from trimtab.operator.webhook.server import PODS_PATH as ASKED
 from trimtab.operator.webhook.server import AdmissionHandlers
 

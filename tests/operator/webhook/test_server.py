@@ -8,9 +8,9 @@ import aiohttp
 import msgspec
 import pytest
 
+from trimtab.http_server import serve_application
 from trimtab.kube.kinds.policies import Policy
 from trimtab.operator.config.model import OperatorConfig
-from trimtab.operator.http_server import serve_application
 from trimtab.operator.policy.validation import GUARDRAIL_ANNOTATION
 from trimtab.operator.webhook.review import AdmissionRequest
 from trimtab.operator.webhook.server import VALIDATE_PATH, AdmissionHandlers

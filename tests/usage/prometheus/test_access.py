@@ -4,9 +4,9 @@ import pytest
 from aiohttp import web
 from pydantic import ValidationError
 
+from trimtab.http_server import serve_application
 from trimtab.kube.auth.credentials import format_basic_authorization
 from trimtab.kube.auth.redacted import RedactedText
-from trimtab.operator.http_server import serve_application
 from trimtab.usage.prometheus import Prometheus, PrometheusSettings
 from trimtab.usage.prometheus.endpoint import find_endpoints
 

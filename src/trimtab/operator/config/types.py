@@ -8,7 +8,6 @@ from pydantic import AfterValidator, Field
 from yarl import URL
 
 from trimtab.api.errors import validation_problem
-from trimtab.errors import TrimtabError
 from trimtab.store import AddressError
 from trimtab.store.url import select_backend
 from trimtab.usage.prometheus.template import find_query_problem
@@ -56,14 +55,6 @@ Address = Annotated[str, AfterValidator(_check_address)]
 PromQL = Annotated[str, Field(max_length=8192), AfterValidator(_check_promql)]
 StoreURL = Annotated[str, AfterValidator(_check_store_url)]
 WebhookURL = Annotated[str, AfterValidator(_check_webhook_url)]
-
-
-def split_address(address: str) -> tuple[str | None, int]:
-    """Return the host and port to listen on; the host is None for all addresses."""
-    host, _, port = address.rpartition(":")
-    if not (port.isdecimal() and int(port) < 65536):
-        raise TrimtabError(f"address {address}: write it as HOST:PORT, like 127.0.0.1:8090")
-    return host.strip("[]") or None, int(port)
 
 
 def find_secrets(settings: Mapping[str, Any]) -> Iterator[str]:

@@ -17,11 +17,11 @@ from typing import Never, Protocol
 import structlog
 from aiohttp import web
 
+from trimtab.http_server import serve_application
 from trimtab.kube.auth.tls import KeyPair
 from trimtab.kube.errors import KubeError, describe
 from trimtab.kube.rest.client import Client
 from trimtab.operator.config.model import OperatorConfig
-from trimtab.operator.http_server import serve_application
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.webhook.certificates import FileCertificate, SecretCertificate, ServingCertificate
 from trimtab.operator.webhook.registration import REMOVE_COMMAND, WebhookRegistration
