@@ -1,19 +1,21 @@
-# docker build -t trimtab:0.1.0 .
+# docker build -t trimtab:0.1.0 --build-arg BASE=python:3.13-slim@sha256:DIGEST .
 # Slim, non-root, and content with a read-only root: what it writes goes to /tmp and /var/lib/trimtab.
-FROM python:3.13-slim AS made
+# A tag can be moved to another image; name the digest that you checked.
+ARG BASE=python:3.13-slim
+FROM ${BASE} AS made
 WORKDIR /src
-COPY requirements.lock pyproject.toml README.md LICENSE ./
+COPY requirements-runtime.lock requirements-build.lock ./
+# Every file of the image's packages and of the tools that build it has its hash in a lock, so a package that was replaced
+# on its index cannot get in. Compiled here, for a pod could keep nothing of it and would compile at each start.
+RUN python -m venv --without-pip /opt/trimtab \
+ && pip install --no-cache-dir --require-hashes --requirement requirements-build.lock \
+ && pip --python /opt/trimtab/bin/python install --no-cache-dir --require-hashes --no-deps --requirement requirements-runtime.lock
+COPY pyproject.toml README.md LICENSE ./
 COPY src src
-# What the operator and the agent need, at the versions and hashes of the lock; PostgreSQL for a shared store. Compiled
-# here, for a pod could keep nothing of it and would compile at each start.
-RUN pip install --no-cache-dir uv \
- && uv venv /opt/trimtab \
- && uv pip compile --quiet --universal --no-header --generate-hashes --extra postgres --constraint requirements.lock \
-      pyproject.toml --output-file /tmp/needed.lock \
- && uv pip install --compile-bytecode --python /opt/trimtab --require-hashes --requirement /tmp/needed.lock \
- && uv pip install --compile-bytecode --python /opt/trimtab --no-deps .
+RUN pip wheel --no-deps --no-build-isolation --wheel-dir /dist . \
+ && pip --python /opt/trimtab/bin/python install --no-cache-dir --no-index --no-deps /dist/*.whl
 
-FROM python:3.13-slim
+FROM ${BASE}
 COPY --from=made /opt/trimtab /opt/trimtab
 ENV PATH=/opt/trimtab/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 NUMBA_CACHE_DIR=/tmp/numba HOME=/tmp
 USER 65532:65532

@@ -115,8 +115,13 @@ format: setup ## Rewrite the code as the linter wants it
 crds: setup ## Write deploy/crds anew from the models in trimtab.api
 	trimtab crds --directory deploy/crds
 
-lock: setup ## Renew requirements.lock from pyproject.toml
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --all-extras --upgrade pyproject.toml --output-file requirements.lock
+# requirements.lock has all that a checkout uses; the other two are parts of it, at the same versions: what the image runs,
+# and what builds it.
+COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
+lock: setup ## Renew the locks from pyproject.toml
+	$(COMPILE) --all-extras --upgrade pyproject.toml --output-file requirements.lock
+	$(COMPILE) --extra postgres --constraint requirements.lock pyproject.toml --output-file requirements-runtime.lock
+	echo hatchling | $(COMPILE) --constraint requirements.lock - --output-file requirements-build.lock
 
 cluster: setup ## Start a real Kubernetes here, in the background, and say how to use it
 	@python -m harness up --node
