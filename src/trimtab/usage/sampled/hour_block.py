@@ -6,6 +6,7 @@ and halves the size.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterable
 from typing import NamedTuple, Self
@@ -14,6 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from trimtab.api import Quantity, QuantityError
 from trimtab.usage.usage import MAX_BYTES, MAX_CORES, PodContainer
 
 HOUR_SECONDS = 3600.0
@@ -31,6 +33,14 @@ class ContainerSample(NamedTuple):
     at: float
     cpu: float
     memory: float
+
+
+def parse_amount(quantity: str | int | None) -> float:
+    """Parse a measured quantity; NaN for an invalid one, because one bad value must not lose the others."""
+    try:
+        return math.nan if quantity is None else Quantity.parse(str(quantity)).cores
+    except QuantityError:
+        return math.nan
 
 
 class _PackedHour(msgspec.Struct, array_like=True):

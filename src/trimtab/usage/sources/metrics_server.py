@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from datetime import datetime
 from sys import intern
 
 import msgspec
 
-from trimtab.api import Quantity, QuantityError
 from trimtab.kube.errors import DECODE_ERRORS, KubeError, NotFound, describe
 from trimtab.kube.rest.resources import Resource
 from trimtab.usage.errors import SourceRefused, SourceUnavailable, UsageResponseError
-from trimtab.usage.sampled import ContainerSample, PollingSettings, PollingSource
+from trimtab.usage.sampled import ContainerSample, PollingSettings, PollingSource, parse_amount
 from trimtab.usage.usage import PodContainer
 
 POD_METRICS = Resource("metrics.k8s.io", "v1beta1", "pods", "PodMetrics")
@@ -78,17 +76,9 @@ def parse_pod_metrics(page: bytes) -> list[ContainerSample]:
         ContainerSample(
             PodContainer(intern(pod.metadata.namespace), pod.metadata.name, intern(container.name)),
             pod.timestamp.timestamp(),
-            cpu=_parse_quantity(container.usage.get("cpu")),
-            memory=_parse_quantity(container.usage.get("memory")),
+            cpu=parse_amount(container.usage.get("cpu")),
+            memory=parse_amount(container.usage.get("memory")),
         )
         for pod in found.items or ()
         for container in pod.containers or ()
     ]
-
-
-def _parse_quantity(quantity: str | None) -> float:
-    """Return NaN for an invalid quantity: one bad value must not lose the others."""
-    try:
-        return Quantity.parse(quantity).cores if quantity else math.nan
-    except QuantityError:
-        return math.nan

@@ -6,17 +6,15 @@ node whose agent stopped reporting is a gap for its containers: its last report 
 
 from __future__ import annotations
 
-import math
 from datetime import datetime
 from sys import intern
 
 import msgspec
 
-from trimtab.api import Quantity, QuantityError
 from trimtab.kube.errors import DECODE_ERRORS, KubeError, NotFound, describe
 from trimtab.kube.rest.resources import NODE_METRICS
 from trimtab.usage.errors import SourceRefused, SourceUnavailable, UsageResponseError
-from trimtab.usage.sampled import ContainerSample, PollingSettings, PollingSource
+from trimtab.usage.sampled import ContainerSample, PollingSettings, PollingSource, parse_amount
 from trimtab.usage.usage import PodContainer
 
 
@@ -88,19 +86,11 @@ def parse_node_metrics(page: bytes) -> list[ContainerSample]:
         ContainerSample(
             PodContainer(intern(pod.namespace), pod.name, intern(container.name)),
             metric.status.update_time.timestamp(),
-            cpu=_parse_quantity(container.usage.cpu),
-            memory=_parse_quantity(container.usage.memory),
+            cpu=parse_amount(container.usage.cpu),
+            memory=parse_amount(container.usage.memory),
         )
         for metric in found.items
         if metric.status.update_time is not None
         for pod in metric.status.pods_metric
         for container in pod.containers
     ]
-
-
-def _parse_quantity(quantity: str | int | None) -> float:
-    """Return NaN for an invalid quantity: one bad value must not lose the others."""
-    try:
-        return math.nan if quantity is None else Quantity.parse(str(quantity)).cores
-    except QuantityError:
-        return math.nan
