@@ -126,7 +126,8 @@ def test_training_resumes_a_killed_run_bit_for_bit(tmp_path: Path) -> None:
 def test_training_rejects_the_checkpoint_of_another_learner(tmp_path: Path) -> None:
     loop.train(forecaster(), tmp_path, updates=1)
     with pytest.raises(
-        TrimtabError, match=r"begun with something else \(learner: forecaster then, ppo now;.* more\)"
+        TrimtabError,
+        match=r"was started with other data or settings \(learner: forecaster then, ppo now;.* more\)",
     ):
         loop.train(ppo(), tmp_path, updates=1)
     (tmp_path / loop.FIGURES).unlink()
