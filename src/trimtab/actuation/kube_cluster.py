@@ -52,14 +52,14 @@ class KubeCluster:
         known = {qualify_kind(each.kind, each.group): each for each in self._kinds()}
         if key.kind not in known:
             return None
-        shape = self._projection(known[key.kind])
+        projection = self._projection(known[key.kind])
         try:
             found = await self._client.get(
-                known[key.kind], key.name, namespace=key.namespace, into=shape.wire_type
+                known[key.kind], key.name, namespace=key.namespace, into=projection.wire_type
             )
         except NotFound:
             return None
-        return shape.project(found)
+        return projection.project(found)
 
     async def list_pods(self, workload: Workload) -> Sequence[Pod]:
         """List the pods that match the workload's selector and belong to it, directly or through a ReplicaSet
@@ -88,12 +88,12 @@ class KubeCluster:
         await self._client.evict(pod.name, namespace=pod.namespace, uid=pod.uid, version=str(pod.version))
 
     async def patch_template(self, workload: Workload, sizes: Sizes, *, take_ownership: bool) -> None:
-        current, shape = container_sizes(workload.containers), self._projection(workload.resource)
+        current, projection = container_sizes(workload.containers), self._projection(workload.resource)
         # Server-side apply removes a field only if nobody else owns it, and whoever set a limit co-owns it.
         removes = any(list_removed(current[name], wanted) for name, wanted in sizes.items())
         version = str(workload.version)
         if removes and take_ownership:
-            patched = await self._client.patch(
+            await self._client.patch(
                 workload.resource,
                 workload.name,
                 build_template_patch(workload, sizes, removing_from=current)
@@ -101,28 +101,26 @@ class KubeCluster:
                 type=PatchType.STRATEGIC,
                 namespace=workload.namespace,
             )
-            version = patched["metadata"]["resourceVersion"]
+            # The patch was the write that had to be based on what was read. Its controller writes a status in the next
+            # moment: with a version, the apply would fail and leave the fields to the manager of the patch.
+            version = ""
         # The uid is set because applying to a deleted object would create it again; the version, because sizes that
         # somebody else wrote since the decision would be overwritten.
-        named = {
-            "name": workload.name,
-            "namespace": workload.namespace,
-            "uid": workload.uid,
-            "resourceVersion": version,
-        }
+        named = {"name": workload.name, "namespace": workload.namespace, "uid": workload.uid}
+        named |= {"resourceVersion": version} if version else {}
         body = {"metadata": named} | build_template_patch(workload, sizes)
         if removes and not take_ownership:
             # A dry run comes first: applied in part, the template would have neither the old sizes nor the
             # new ones.
             answer = await self._client.apply(workload.resource, body, dry_run=True)
-            found = container_sizes(_parse(shape, answer).containers)
+            found = container_sizes(_parse(projection, answer).containers)
             if any(found.get(name) != wanted for name, wanted in sizes.items()):
                 words = f"the template keeps {format_sizes(found)}: another field manager owns it, see takeOwnership"
                 raise FieldManagerConflict(
                     Status(message=words, reason="Conflict", code=FieldManagerConflict.code)
                 )
         answer = await self._client.apply(workload.resource, body, force=take_ownership)
-        _verify_sizes(sizes, _parse(shape, answer).containers, subject="the template")
+        _verify_sizes(sizes, _parse(projection, answer).containers, subject="the template")
 
     async def patch_options(self, workload: Workload, annotation: OptionsAnnotation) -> None:
         body = build_options_patch(annotation)
@@ -174,15 +172,15 @@ class KubeCluster:
             self._projections[resource] = workload_projection(resource, self._projection_cache)
         return self._projections[resource]
 
-    async def _list(self, resource: Resource, shape: Projection[R], workload: Workload) -> list[R]:
+    async def _list(self, resource: Resource, projection: Projection[R], workload: Workload) -> list[R]:
         found = list_records(
-            self._client, resource, shape, namespace=workload.namespace, labels=workload.selector
+            self._client, resource, projection, namespace=workload.namespace, labels=workload.selector
         )
         return [record async for record in found]
 
 
-def _parse(shape: Projection[R], answer: Object) -> R:
-    return shape.project(msgspec.json.decode(msgspec.json.encode(answer), type=shape.wire_type))
+def _parse(projection: Projection[R], answer: Object) -> R:
+    return projection.project(msgspec.json.decode(msgspec.json.encode(answer), type=projection.wire_type))
 
 
 def _verify_sizes(sizes: Sizes, containers: Iterable[Container], *, subject: str) -> None:

@@ -98,7 +98,12 @@ async def test_marks_and_sizes_are_owned_apart_and_nothing_else_is_touched(
             with suppress(errors.Conflict):  # its controller writes too
                 return await live.annotate(await now(), annotations)
 
-    await live.patch_template(await now(), {"web": AFTER}, take_ownership=True)
+    async def patch_template() -> None:
+        while True:
+            with suppress(errors.Conflict):
+                return await live.patch_template(await now(), {"web": AFTER}, take_ownership=True)
+
+    await patch_template()
     await annotate({"trimtab.io/change": "a"})
     await annotate({"trimtab.io/applied": "b"})
     found = await client.get(DEPLOYMENTS, "web", namespace=namespace)
@@ -160,7 +165,7 @@ async def test_kube_cluster_does_not_recreate_a_deleted_workload(
     assert await live.get_workload(key) is None
 
 
-async def test_kube_cluster_does_not_resize_a_pod_that_changed_since_it_was_read(
+async def test_kube_cluster_neither_resizes_nor_evicts_a_pod_that_changed_since_it_was_read(
     client: Client, live: KubeCluster, namespace: str
 ) -> None:
     await client.create(DEPLOYMENTS, deployment(namespace), namespace=namespace)
@@ -173,6 +178,8 @@ async def test_kube_cluster_does_not_resize_a_pod_that_changed_since_it_was_read
     await client.patch(PODS, seen.name, label, type=PatchType.MERGE, namespace=namespace)
     with pytest.raises(errors.Conflict):
         await live.resize(seen, {"web": AFTER})
+    with pytest.raises(errors.Conflict):
+        await live.evict(seen)
     (again,) = await live.list_pods(workload)
     await live.resize(again, {"web": AFTER})
     (resized,) = await live.list_pods(workload)

@@ -204,7 +204,8 @@ async def apply_everything(client: Client, admin: Client, namespace: str) -> Non
     wire = pod_projection()
     there = wire.project(await admin.get(PODS, "web-0", namespace=namespace, into=wire.wire_type))
     await live.resize(there, {"web": Resources(300, None, 512 << 20, 512 << 20)})
-    await live.evict(there)
+    resized = wire.project(await admin.get(PODS, "web-0", namespace=namespace, into=wire.wire_type))
+    await live.evict(resized)
 
 
 async def scale(live: KubeCluster, key: WorkloadKey) -> None:
