@@ -178,10 +178,10 @@ def encode_change_annotations(annotations: ChangeAnnotations, *, uid: str) -> di
     """
     return {
         key: msgspec.json.encode(
-            _Envelope(version=VERSION, uid=uid, mark=msgspec.Raw(msgspec.json.encode(mark)))
+            _Envelope(version=VERSION, uid=uid, mark=msgspec.Raw(msgspec.json.encode(record)))
         ).decode()
         for key in _RECORD_TYPES
-        if (mark := getattr(annotations, _field_name(key))) is not None
+        if (record := getattr(annotations, _field_name(key))) is not None
     }
 
 
@@ -191,11 +191,11 @@ def decode_change_annotations(
     """Return the content of the annotations of the workload with this uid, or why they cannot be read."""
     found: dict[str, Any] = {}
     for key in _RECORD_TYPES.keys() & annotations.keys():
-        mark = _decode_record(key, annotations[key], uid)
-        if isinstance(mark, UnreadableAnnotations):
-            return mark
-        if mark is not None:
-            found[_field_name(key)] = mark
+        record = _decode_record(key, annotations[key], uid)
+        if isinstance(record, UnreadableAnnotations):
+            return record
+        if record is not None:
+            found[_field_name(key)] = record
     return ChangeAnnotations(**found)
 
 

@@ -90,17 +90,17 @@ def read_options_annotation(workload: Workload) -> OptionsAnnotation | None:
     if text is None:
         return None
     try:
-        mark = msgspec.json.decode(text, type=OptionsAnnotation)
+        annotation = msgspec.json.decode(text, type=OptionsAnnotation)
     except msgspec.MsgspecError:
         return None
-    return mark if mark.uid == workload.uid else None
+    return annotation if annotation.uid == workload.uid else None
 
 
 def most_common_options(pods: Iterable[Pod]) -> PodOptions:
     """Return the options that most pods have."""
     found = Counter(
-        (told.get(CACHE_CLASS) or None, told.get(POWER_PROFILE) or None)
-        for told in (dict(pod.annotations) for pod in pods)
+        (annotations.get(CACHE_CLASS) or None, annotations.get(POWER_PROFILE) or None)
+        for annotations in (dict(pod.annotations) for pod in pods)
     )
     return PodOptions(*min(found, key=lambda each: (-found[each], str(each)))) if found else PodOptions()
 
@@ -128,22 +128,26 @@ def advance_options_change(workload: Workload, *, now: float) -> OptionsAnnotati
     """Return the next state of a change under way (settled, in progress or reverted); None if there is
     nothing new.
     """
-    mark = read_options_annotation(workload)
-    if mark is None or mark.phase is not OptionsPhase.ROLLING or not workload.is_spec_observed:
+    annotation = read_options_annotation(workload)
+    if annotation is None or annotation.phase is not OptionsPhase.ROLLING or not workload.is_spec_observed:
         return None
     if (
         not workload.is_rolling_out
         and workload.updated_replicas == workload.ready_replicas == workload.replicas
     ):
-        return replace(mark, phase=OptionsPhase.SETTLED, since=int(now))
+        return replace(annotation, phase=OptionsPhase.SETTLED, since=int(now))
     # The absolute age, because an annotation written by a clock that was ahead would never become late.
-    waited = abs(now - mark.since)
-    if workload.updated_replicas > mark.updated:
+    waited = abs(now - annotation.since)
+    if workload.updated_replicas > annotation.updated:
         # A large workload is replaced slowly, so that only a rollout without progress is reverted, as by a
         # Deployment's own deadline.
-        progress = replace(mark, updated=workload.updated_replicas, since=int(now))
+        progress = replace(annotation, updated=workload.updated_replicas, since=int(now))
         return progress if waited >= PROGRESS_INTERVAL else None
-    return replace(mark, phase=OptionsPhase.REVERTED, since=int(now)) if waited >= PROGRESS_DEADLINE else None
+    return (
+        replace(annotation, phase=OptionsPhase.REVERTED, since=int(now))
+        if waited >= PROGRESS_DEADLINE
+        else None
+    )
 
 
 def build_options_patch(annotation: OptionsAnnotation) -> Object:

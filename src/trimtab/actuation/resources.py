@@ -112,10 +112,10 @@ def limit_memory_decrease(current: Resources, wanted: Resources, *, need: int | 
     """
     enough = None if need is None else round_up("memory", need)
 
-    def lower_memory(now: int | None, wish: int | None) -> int | None:
-        if now is None or wish is None or wish >= now:
-            return wish
-        return max(wish, now if enough is None else min(now, enough))
+    def lower_memory(now: int | None, target: int | None) -> int | None:
+        if now is None or target is None or target >= now:
+            return target
+        return max(target, now if enough is None else min(now, enough))
 
     request, limit = map(lower_memory, current.memory, wanted.memory)
     if current.memory_limit is None and limit is not None:
@@ -142,10 +142,10 @@ def fit_without_growth(current: Resources, wanted: Resources) -> Resources:
     where the QoS class allows it.
     """
 
-    def fit(now: RequestLimit, wish: RequestLimit) -> RequestLimit:
-        if (wish.request or 0) <= (now.request or 0):
-            return wish
-        return now if now.request == now.limit else RequestLimit(now.request, wish.limit)
+    def fit(now: RequestLimit, target: RequestLimit) -> RequestLimit:
+        if (target.request or 0) <= (now.request or 0):
+            return target
+        return now if now.request == now.limit else RequestLimit(now.request, target.limit)
 
     return keep_memory_limit(current, current.combine(wanted, fit))
 
@@ -166,14 +166,14 @@ def restrict_to_fields(current: Resources, wanted: Resources) -> Resources:
     or above its request.
     """
 
-    def kept(now: int | None, wish: int | None, least: int | None = None) -> int | None:
+    def kept(now: int | None, target: int | None, least: int | None = None) -> int | None:
         if now is None:
             return None
-        return max(now, least or 0) if wish is None else wish
+        return max(now, least or 0) if target is None else target
 
-    def restrict(now: RequestLimit, wish: RequestLimit) -> RequestLimit:
-        request = kept(now.request, wish.request)
-        return RequestLimit(request, kept(now.limit, wish.limit, request))
+    def restrict(now: RequestLimit, target: RequestLimit) -> RequestLimit:
+        request = kept(now.request, target.request)
+        return RequestLimit(request, kept(now.limit, target.limit, request))
 
     return current.combine(wanted, restrict)
 
@@ -183,9 +183,9 @@ def raise_only(current: Resources, wanted: Resources) -> Resources:
     limit that is to be removed stays above its request until then.
     """
 
-    def at_least(now: RequestLimit, wish: RequestLimit) -> RequestLimit:
-        request = now.request if wish.request is None else max(now.request or 0, wish.request)
-        limit = None if now.limit is None else max(now.limit, wish.limit or 0, request or 0)
+    def at_least(now: RequestLimit, target: RequestLimit) -> RequestLimit:
+        request = now.request if target.request is None else max(now.request or 0, target.request)
+        limit = None if now.limit is None else max(now.limit, target.limit or 0, request or 0)
         return RequestLimit(request, limit)
 
     return current.combine(wanted, at_least)

@@ -30,18 +30,20 @@ class StartLimits(NamedTuple):
 
 
 def memory_limits_at_start(
-    workload: Workload, pods: Sequence[Pod], marks: ChangeAnnotations | None
+    workload: Workload, pods: Sequence[Pod], annotations: ChangeAnnotations | None
 ) -> StartLimits:
     """Return the known memory limits that the processes of these pods started with."""
-    marks = marks or ChangeAnnotations()
+    annotations = annotations or ChangeAnnotations()
     live = [pod for pod in pods if not pod.deleting]
     oldest = min((pod.created for pod in live), default=0)
     # A container that restarts for a resize sizes its heap by its present limit.
     restarting = {each.name for pod in live for each in pod.containers if each.restart_on_memory_resize}
     template = container_sizes(workload.containers)
     present = _collect_limits(container_sizes(pod.containers) for pod in live)
-    remembered = marks.applied.started if marks.applied and oldest <= marks.applied.at else {}
-    earlier = _collect_limits([template, *_earlier_sizes(oldest, marks)])
+    remembered = (
+        annotations.applied.started if annotations.applied and oldest <= annotations.applied.at else {}
+    )
+    earlier = _collect_limits([template, *_earlier_sizes(oldest, annotations)])
     largest: dict[str, int] = {}
     for name in present.keys() | earlier.keys() | remembered.keys():
         found = present.get(name, set())
@@ -49,7 +51,7 @@ def memory_limits_at_start(
             found = {*found, *earlier.get(name, ()), remembered.get(name, 0)}
         if found:
             largest[name] = max(found)
-    explained = _collect_limits(_explained_sizes(oldest, marks))
+    explained = _collect_limits(_explained_sizes(oldest, annotations))
     unknown = {
         name
         for name, limits in present.items()
@@ -68,16 +70,16 @@ def _exceeds_template(limits: Iterable[int], template: int | None) -> bool:
     return template is not None and any(limit > template for limit in limits)
 
 
-def _explained_sizes(oldest: int, marks: ChangeAnnotations) -> list[Sizes]:
+def _explained_sizes(oldest: int, annotations: ChangeAnnotations) -> list[Sizes]:
     """List the sizes that Trimtab gave to pods with a known start: during a change, or at admission."""
-    change, applied = marks.change, marks.applied
+    change, applied = annotations.change, annotations.applied
     found: list[Sizes] = [change.before, change.after, *change.odd.values()] if change else []
     return [*found, applied.sizes] if applied and oldest > applied.at else found
 
 
-def _earlier_sizes(oldest: int, marks: ChangeAnnotations) -> list[Sizes]:
+def _earlier_sizes(oldest: int, annotations: ChangeAnnotations) -> list[Sizes]:
     """List the sizes before the last changes, if a pod of that time still runs."""
-    change, applied = marks.change, marks.applied
+    change, applied = annotations.change, annotations.applied
     found: list[Sizes] = []
     if change and oldest <= change.started:
         found += [change.before, *change.odd.values()]

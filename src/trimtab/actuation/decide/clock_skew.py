@@ -17,20 +17,20 @@ from trimtab.actuation.deadlines import DEADLINES
 M = TypeVar("M", OngoingChange, AppliedSizes)
 
 
-def clamp_future_times(marks: ChangeAnnotations, *, now: int) -> ChangeAnnotations:
+def clamp_future_times(annotations: ChangeAnnotations, *, now: int) -> ChangeAnnotations:
     """Return the annotations with future times set to now; equal ones if there is nothing to repair."""
-    reverted = marks.reverted
+    reverted = annotations.reverted
     if reverted and reverted.at > now + DEADLINES.clock_skew:
         shift = now - reverted.at
         relief_until = reverted.relief_until and reverted.relief_until + shift
         reverted = replace(reverted, at=now, until=reverted.until + shift, relief_until=relief_until)
     return ChangeAnnotations(
-        change=_clamp_times(marks.change, "started", "since", "settled", "renews", "gave_up", now=now),
-        applied=_clamp_times(marks.applied, "at", "until", "restarted", now=now),
+        change=_clamp_times(annotations.change, "started", "since", "settled", "renews", "gave_up", now=now),
+        applied=_clamp_times(annotations.applied, "at", "until", "restarted", now=now),
         reverted=reverted,
     )
 
 
-def _clamp_times(mark: M | None, *times: str, now: int) -> M | None:
-    ahead = [name for name in times if getattr(mark, name, 0) > now + DEADLINES.clock_skew]
-    return replace(mark, **dict.fromkeys(ahead, now)) if mark and ahead else mark
+def _clamp_times(record: M | None, *times: str, now: int) -> M | None:
+    ahead = [name for name in times if getattr(record, name, 0) > now + DEADLINES.clock_skew]
+    return replace(record, **dict.fromkeys(ahead, now)) if record and ahead else record

@@ -36,11 +36,11 @@ def admission_size(
     Containers that already have their size, are left to pod sync, or are `excluded` by the policy are not
     returned.
     """
-    marks = read_change_annotations(workload)
-    if marks is None or workload.deleting:
+    annotations = read_change_annotations(workload)
+    if annotations is None or workload.deleting:
         return {}
     made, template = container_sizes(pod.containers), container_sizes(workload.containers)
-    assignment = Assignment.from_annotations(marks, template, excluded=excluded)
+    assignment = Assignment.from_annotations(annotations, template, excluded=excluded)
     own = assignment.assigned_size(pod)
     # A pod that still misses an injected container would look resized once that is added, and pod sync would
     # skip it.
