@@ -183,3 +183,17 @@ def test_evidence_cohort_restores_state_of_first_version() -> None:
     assert targets(sized_again, [name], NOW) == targets(sized, [name], NOW)
     with pytest.raises(ValueError, match="state: "):
         again.restore(sized.state())
+
+
+def test_strategy_cohort_proposal_has_the_strategys_explanation_until_withdrawn() -> None:
+    cohort, name = StrategyCohort(StrategySpec.from_settings("trimtab", {}), until=0.0), container(1)
+    cohort.add([name])
+    for step in range(130):
+        observe(cohort, [name], NOW + 60.0 * step)
+    t = NOW + 60.0 * 130
+    assert [each.name for each in cohort.get_proposal(name, now=t).facts] == [
+        "cpu forecast",
+        "memory forecast",
+    ]
+    cohort.clear_estimates()
+    assert cohort.get_proposal(name, now=t).facts == ()
