@@ -13,13 +13,13 @@ import msgspec
 from trimtab.actuation.pod_options import OPTIONS_MANAGER, OptionsAnnotation, build_options_patch
 from trimtab.actuation.resources import Sizes, container_sizes, format_sizes
 from trimtab.actuation.template_patch import build_template_patch, list_removed, split_by_role
+from trimtab.kube.cache.list_pages import list_records
 from trimtab.kube.cache.projection import Projection, ProjectionCache, R
 from trimtab.kube.errors import FieldManagerConflict, Invalid, NotFound, Status
 from trimtab.kube.kinds.metadata import metadata_projection
 from trimtab.kube.kinds.pods import Container, Pod, pod_projection
 from trimtab.kube.kinds.workloads import BUILT_IN, Workload, WorkloadKey, qualify_kind, workload_projection
 from trimtab.kube.rest.client import Client, Object, PatchType
-from trimtab.kube.rest.list_pages import list_records
 from trimtab.kube.rest.resources import JOBS, PODS, REPLICA_SETS, Resource
 from trimtab.kube.runtime.event_correlator import EventType, ObjectReference
 from trimtab.kube.runtime.event_recorder import EventRecorder

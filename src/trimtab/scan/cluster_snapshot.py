@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Never
 from trimtab.aio import task_group
 from trimtab.errors import TrimtabError
 from trimtab.kube.cache.informer import Scope
+from trimtab.kube.cache.list_pages import list_records
 from trimtab.kube.cache.projection import Projection, R
 from trimtab.kube.cache.store import Cache, Index
 from trimtab.kube.errors import ApiError, BadRequest, Forbidden, NotFound
@@ -25,7 +26,6 @@ from trimtab.kube.kinds.pods import Pod
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.discovery import Discovery, discover
-from trimtab.kube.rest.list_pages import list_records
 from trimtab.kube.rest.resources import (
     NAMESPACES,
     NODE_QOS_POLICIES,

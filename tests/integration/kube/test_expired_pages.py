@@ -12,10 +12,10 @@ from harness.faults.faultproxy import FaultProxy
 from harness.faults.faults import Asked
 from trimtab.kube.auth import load_connection
 from trimtab.kube.cache import informer as informing
+from trimtab.kube.cache.list_pages import PageDecoder, list_records
 from trimtab.kube.errors import Gone
 from trimtab.kube.kinds.metadata import metadata_projection
 from trimtab.kube.rest.client import Client
-from trimtab.kube.rest.list_pages import PageDecoder, list_records
 from trimtab.kube.rest.resources import CONFIG_MAPS
 
 NAMES = [f"m{number:03}" for number in range(9)]

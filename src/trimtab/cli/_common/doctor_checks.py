@@ -7,13 +7,13 @@ from typing import Any, Literal
 import numpy as np
 
 from trimtab.errors import TrimtabError
+from trimtab.kube.cache.list_pages import list_records
 from trimtab.kube.cache.projection import Projection, R
 from trimtab.kube.errors import Forbidden, NotFound
 from trimtab.kube.kinds.hpas import HorizontalPodAutoscaler
 from trimtab.kube.kinds.vpas import VerticalPodAutoscaler, vpa_projection
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.kube.rest.client import Client
-from trimtab.kube.rest.list_pages import list_records
 from trimtab.kube.rest.resources import VPAS, Resource
 from trimtab.operator.cluster_state import container_start_times
 from trimtab.plural import format_time_span, pluralize

@@ -11,8 +11,8 @@ import msgspec
 import yaml
 
 from trimtab.kube.auth.redacted import RedactedText, decode_redacted
-from trimtab.kube.cache.projection import drop_nulls
 from trimtab.kube.errors import ConfigError
+from trimtab.kube.nulls import drop_nulls
 
 
 class Extension(msgspec.Struct, frozen=True):

@@ -20,12 +20,12 @@ import structlog
 from prometheus_client import Counter, Gauge
 
 from trimtab.kube.cache.failure_aggregator import FailureAggregator
+from trimtab.kube.cache.list_pages import PageDecoder, log_ignored
 from trimtab.kube.cache.projection import Projection, R, parse_resource_version
 from trimtab.kube.cache.store import Cache, Index
 from trimtab.kube.cache.watch import WatchEventDecoder, split_lines
 from trimtab.kube.errors import BadRequest, Gone, Invalid, KubeError, TimedOut, describe
 from trimtab.kube.rest.client import Client, selector_params
-from trimtab.kube.rest.list_pages import PageDecoder, log_ignored
 from trimtab.kube.rest.resources import Resource
 from trimtab.timing import Backoff
 

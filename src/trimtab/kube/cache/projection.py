@@ -15,11 +15,9 @@ from typing import Annotated, Any, Generic, Protocol, TypeVar
 import msgspec
 
 from trimtab.kube.cache.interning import InternTable, Memo
+from trimtab.kube.rest.resources import JSON
 
 W = TypeVar("W")
-
-JSON = "application/json"
-"""The default media type."""
 
 _ANNOTATION_PREFIX = b"trimtab.io/"
 
@@ -159,12 +157,3 @@ def parse_resource_version(resource_version: str) -> int:
 def to_unix_seconds(time: datetime | None) -> int:
     """Convert a time to whole seconds since 1970; 0 if there is none."""
     return int(time.timestamp()) if time is not None else 0
-
-
-def drop_nulls(value: Any) -> Any:
-    """Remove null fields from JSON or YAML, which Go treats as absent."""
-    if isinstance(value, dict):
-        return {key: drop_nulls(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list):
-        return [drop_nulls(item) for item in value]
-    return value

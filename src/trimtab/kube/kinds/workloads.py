@@ -17,7 +17,6 @@ from trimtab.kube.cache.projection import (
     OwnerReference,
     Projection,
     ProjectionCache,
-    drop_nulls,
     parse_resource_version,
     to_unix_seconds,
 )
@@ -32,6 +31,7 @@ from trimtab.kube.kinds.workload_schemas import (
     state_reader,
     wire_type,
 )
+from trimtab.kube.nulls import drop_nulls
 from trimtab.kube.rest.resources import Resource
 
 T = TypeVar("T")

@@ -16,9 +16,8 @@ from typing import Any, Self, TypeVar, overload
 import msgspec
 
 from trimtab.kube.auth import Connection
-from trimtab.kube.cache.projection import JSON
 from trimtab.kube.errors import Conflict, Gone, NotFound, decode_response
-from trimtab.kube.rest.resources import PODS, Resource
+from trimtab.kube.rest.resources import JSON, PODS, Resource
 from trimtab.kube.rest.retry import RateLimiter, RetryPolicy
 from trimtab.kube.rest.transport import Transport, is_remote
 

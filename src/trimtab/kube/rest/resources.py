@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import quote
 
+JSON = "application/json"
+"""The default media type."""
+
 
 @dataclass(frozen=True, slots=True)
 class Resource:

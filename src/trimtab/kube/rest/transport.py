@@ -16,7 +16,6 @@ import aiohttp
 from yarl import URL
 
 from trimtab.kube.auth import Connection, is_running_in_pod
-from trimtab.kube.cache.projection import JSON
 from trimtab.kube.errors import (
     ConfigError,
     KubeError,
@@ -27,6 +26,7 @@ from trimtab.kube.errors import (
     error_from_response,
 )
 from trimtab.kube.rest.http_transport import FailureKind, HttpFailure, HttpTransport
+from trimtab.kube.rest.resources import JSON
 from trimtab.kube.rest.retry import RateLimiter, RetryPolicy
 
 T = TypeVar("T")

@@ -15,13 +15,12 @@ from harness.faults.faultproxy import FaultProxy
 from harness.faults.faults import Asked
 from trimtab.kube.auth import load_connection
 from trimtab.kube.cache.informer import Informer, Scope
-from trimtab.kube.cache.projection import JSON
 from trimtab.kube.cache.watch import WatchEventDecoder, split_lines
 from trimtab.kube.errors import Forbidden, Gone, KubeResponseError, TimedOut
 from trimtab.kube.kinds.metadata import Metadata, metadata_projection
 from trimtab.kube.kinds.pods import Resources, pod_projection
 from trimtab.kube.rest.client import Client, Object, PatchType
-from trimtab.kube.rest.resources import CONFIG_MAPS, PODS
+from trimtab.kube.rest.resources import CONFIG_MAPS, JSON, PODS
 
 IS_WATCH: Callable[[Asked], bool] = lambda asked: asked.is_watch  # noqa: E731 - reads as what it is
 

@@ -3,10 +3,10 @@
 import pytest
 
 from kube.kinds.test_workloads import SPECS
+from trimtab.kube.cache.list_pages import list_records
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey, workload_projection
 from trimtab.kube.rest.client import Client, PatchType
-from trimtab.kube.rest.list_pages import list_records
 from trimtab.kube.rest.resources import (
     CRON_JOBS,
     DAEMON_SETS,

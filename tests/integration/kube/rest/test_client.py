@@ -12,12 +12,12 @@ from harness.builders.objects import pod
 from harness.cluster.cluster import Cluster
 from trimtab.kube import errors
 from trimtab.kube.auth import load_connection
-from trimtab.kube.cache.projection import JSON
 from trimtab.kube.rest.client import FIELD_MANAGER, Client, Object, PatchType
 from trimtab.kube.rest.resources import (
     CONFIG_MAPS,
     DEPLOYMENTS,
     DISRUPTION_BUDGETS,
+    JSON,
     NAMESPACES,
     PODS,
     SERVICES,

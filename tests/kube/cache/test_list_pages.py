@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
+from trimtab.kube.cache.list_pages import PageDecoder
 from trimtab.kube.errors import KubeResponseError
 from trimtab.kube.kinds.metadata import metadata_projection
-from trimtab.kube.rest.list_pages import PageDecoder
 from trimtab.kube.rest.resources import CONFIG_MAPS
 
 
