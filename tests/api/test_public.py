@@ -18,6 +18,8 @@ PROMISED = {
     "NodeQoSPolicy",
     "ObjectMeta",
     "OptimizationPolicy",
+    "OptimizationPolicySpec",
+    "PolicyMode",
     "Quantity",
     "QuantityError",
     "Kind",
