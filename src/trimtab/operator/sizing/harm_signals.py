@@ -26,9 +26,6 @@ from trimtab.usage.usage import Usage
 
 log = structlog.get_logger(__name__)
 
-
-log = structlog.get_logger(__name__)
-
 QUERY_TIMEOUT = 15.0
 """The seconds after which a read is abandoned: a revert must not wait. The source's own timeout would be minutes."""
 

@@ -206,19 +206,19 @@ class SizingReconciler:
             await self._recorder.record_recommendation(
                 workload, assessment, changed=changed, policy=policy, now=now
             )
-        report = await self._apply(workload, pods, assessment, policy, now)
-        if report is None:
+        result = await self._apply(workload, pods, assessment, policy, now)
+        if result is None:
             self._status_writer.remove_workload(key)
             return policy.spec.reconciliation_interval.seconds
-        applied = report.annotations.applied.at if report.annotations and report.annotations.applied else None
+        applied = result.annotations.applied.at if result.annotations and result.annotations.applied else None
         held = (
             assessment.no_change_reason
-            if report.state in HEALTHY_STATES and assessment.no_change_reason
+            if result.state in HEALTHY_STATES and assessment.no_change_reason
             else ""
         )
         outcome = WorkloadOutcome(
-            state=WorkloadState.SKIPPED if held else report.state,
-            reason=held or report.reason,
+            state=WorkloadState.SKIPPED if held else result.state,
+            reason=held or result.reason,
             # Keep the explanation from the time of the recommendation: the evidence grows all the time.
             recommendations=assessment.recommendations if changed or not before else before.recommendations,
             recommended_at=now if changed and assessment.sizes else before.recommended_at if before else None,
@@ -232,8 +232,8 @@ class SizingReconciler:
         self._status_writer.set_outcome(policy.key, key, outcome)
         return (
             policy.spec.reconciliation_interval.seconds
-            if report.requeue_at is None
-            else max(report.requeue_at - now, 0.5)
+            if result.requeue_at is None
+            else max(result.requeue_at - now, 0.5)
         )
 
     def _observe_ooms(self, workload: Workload, pods: list[Pod], policy: EffectivePolicy, now: float) -> None:
@@ -302,7 +302,7 @@ class SizingReconciler:
         """Change the workload towards its recommendation, as far as that is permitted."""
         config, hold = self._policy_resolver.config, read_hold(workload.annotations)
         vpa = self._cluster_state.active_vpa(workload.key)
-        wish = recommendation.to_desired_change(
+        desired = recommendation.to_desired_change(
             policy.update_strategy(config, now=now),
             can_resize_in_place=self._can_resize_in_place(),
             blocked_reason=policy.blocked_reason(
@@ -312,35 +312,35 @@ class SizingReconciler:
             usage_error=self._recommender.ingester_for(policy.strategy_spec).last_error,
             hold_reason=str(hold) if hold else "",
         )
-        wish = replace(wish, memory_limits_fixed=self._memory_limits_fixed(pods))
+        desired = replace(desired, memory_limits_fixed=self._memory_limits_fixed(pods))
         if hold and hold.sizes:
-            wish = hold.apply_to(wish)
-        report = self._actuator.check_cached(workload, pods, wish, now=int(now))
-        if report is None:
+            desired = hold.apply_to(desired)
+        result = self._actuator.check_cached(workload, pods, desired, now=int(now))
+        if result is None:
             # Only now, because a query for each of thousands of workloads without a change would be a burden.
             evidence = await self._collect_harm_signals(workload, pods, policy, now)
-            wish = replace(wish, harm_signals=evidence)
-            report = await self._actuator.reconcile(workload.key, wish, now=int(now))
-        if report is not None:
-            for deed in report.actions:
-                if method := METHODS.get(type(deed)):
+            desired = replace(desired, harm_signals=evidence)
+            result = await self._actuator.reconcile(workload.key, desired, now=int(now))
+        if result is not None:
+            for action in result.actions:
+                if method := METHODS.get(type(action)):
                     self._metrics.applications.labels(policy.name, method).inc()
-            await self._recorder.record_result(workload, report, policy=policy, now=now)
-        return report
+            await self._recorder.record_result(workload, result, policy=policy, now=now)
+        return result
 
     async def _collect_harm_signals(
         self, workload: Workload, pods: list[Pod], policy: EffectivePolicy, now: float
     ) -> HarmSignals:
         """Collect the signals of harm from a change, besides the pods themselves."""
-        school = self._recommender.ingester_for(policy.strategy_spec)
+        ingester = self._recommender.ingester_for(policy.strategy_spec)
         guardrails, throttled = await asyncio.gather(
             self._guardrails.check_guardrails(
                 workload, policy.guardrails(self._policy_resolver.config), now=now
             ),
             read_throttling(
-                school.source,
+                ingester.source,
                 ()
-                if school.last_error
+                if ingester.last_error
                 else pods,  # if throttling could not be read, do not ask again for each pod
                 seconds=policy.spec.update_strategy.canary.observation.seconds,
                 step=self._recommender.step,
