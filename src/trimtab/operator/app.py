@@ -80,6 +80,7 @@ class OperatorApp:
     async def run(self) -> None:
         """Work until SIGTERM or SIGINT, then save the recommender's state and release the Lease."""
         working = asyncio.create_task(self._run_tasks())
+        # Cancelled instead of killed: otherwise the Lease would block the next leader until it expires.
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, working.cancel)
         with contextlib.suppress(asyncio.CancelledError):
@@ -91,8 +92,10 @@ class OperatorApp:
         async with AsyncExitStack() as stack:
             health = serve_application(self._health.build_application(self._metrics), config.address)
             log.info("operator.listening", port=await stack.enter_async_context(health))
+            # Without a limit, a reconcile of all workloads would flood the API server.
             limit = RateLimiter(per_second=200.0, burst=400)
             client = await stack.enter_async_context(Client(self._connection, rate=limit))
+            # An unavailable store costs history only: sizing and admission must start without it.
             store = await stack.enter_async_context(Store.open(config.store.url, allow_unavailable=True))
             sources = {
                 name: await stack.enter_async_context(
@@ -134,7 +137,10 @@ class OperatorApp:
             # A disabled webhook removes its registration, but a dry run must not remove anyone's.
             elif config.webhook.enabled or not config.dry_run:
                 await stack.enter_async_context(self._serve_webhook(operator, group))
+            # Before `wait_synced`, so that the Service sends no request to a replica that would admit all
+            # pods unchanged.
             self._health.readiness["cluster"] = lambda: sync_problem(operator.cluster_state)
+            # A leader without a synced state would take every workload for deleted.
             await operator.cluster_state.wait_synced()
             group.create_task(
                 report_missing_prerequisites(operator.cluster_state, lambda: self._config.current)
@@ -154,6 +160,7 @@ class OperatorApp:
             try:
                 yield
             finally:
+                # Stopped first: its next cycle would register again what is removed here.
                 registration.cancel()
                 await asyncio.wait([registration])
                 # In a pod the Service and the other replicas remain; outside nothing listens at the address any more.
@@ -174,6 +181,7 @@ def sync_problem(cluster_state: ClusterState) -> str:
     """Return what the cluster state still waits for, for the readiness probe; empty once it is synced."""
     if cluster_state.is_synced:
         return ""
+    # An optional kind that is not installed never syncs, and is no reason to wait.
     errors = [
         f"{kind}: {why}" for kind, why in cluster_state.errors_by_resource().items() if why != NOT_SERVED
     ]
@@ -190,6 +198,7 @@ async def report_missing_prerequisites(
         missing = set(find_missing_prerequisites(cluster_state.errors_by_resource(), namespaces, config()))
         for prerequisite, fix in sorted(missing - reported):
             log.warning("operator.prerequisite_missing", prerequisite=prerequisite, fix=fix)
+        # Not added up, so that a CRD that is deleted a second time is reported a second time.
         reported = missing
         await asyncio.sleep(PREREQUISITE_CHECK_INTERVAL)
 

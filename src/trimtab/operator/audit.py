@@ -73,10 +73,12 @@ class AuditRecorder:
         steps = {name: each for name, each in recommendation.sizes.items() if each != targets[name]}
         document = {name: _recommendation_document(each, steps.get(name)) for name, each in targets.items()}
         text = msgspec.json.encode(document).decode()
+        # Otherwise every reconcile of every workload would send a request that changes nothing.
         if dict(workload.annotations).get(RECOMMENDATION_ANNOTATION) == text:
             return
         if self._may_annotate():
             await self._annotate(workload, text)
+        # The next step differs, or someone removed the annotation: the recommendation itself is no news.
         if not changed:
             return
         if self._may_annotate():
@@ -151,11 +153,14 @@ class AuditRecorder:
         """Return the entry of a transition that starts or ends a change; None for all others."""
         change, reverted = transition.change, transition.after.reverted
         starts, ends = transition.source is State.IDLE, transition.target is State.IDLE
+        # Transitions between two states of one change would fill the history with steps that no user asks
+        # for.
         if change is None or starts is ends:
             return None
         entry = self._build_entry(
             workload, "applying" if starts else "applied", change.before, change.after, policy, now
         )
+        # The end of a revert is no application: the history must show the size that the workload has now.
         if transition.source is State.REVERTING and reverted:
             self._metrics.reverts.labels(policy.name, "overtaken" if change.blameless else "worse").inc()
             entry = self._build_entry(
@@ -174,6 +179,7 @@ class AuditRecorder:
         why: str = "",
     ) -> HistoryRecord:
         hold = read_hold(workload.annotations)
+        # A revert is decided by Trimtab, even if it undoes the size that a person chose.
         person = hold if hold and hold.sizes and what != "reverted" else None
         return HistoryRecord(
             timestamp=now,
@@ -200,6 +206,7 @@ class AuditRecorder:
         }
         try:
             await self._client.apply(workload.resource, body, force=True, manager=FIELD_MANAGER)
+        # The annotation is for people to read: a workload is sized even if it cannot be annotated.
         except KubeError as error:
             log.warning("audit.annotation_failed", workload=str(workload.key), error=describe(error))
 

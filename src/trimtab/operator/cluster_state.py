@@ -163,6 +163,7 @@ class ClusterState:
 
     def list_failed_pods(self, workload: Workload) -> list[Pod]:
         """Return the failed pods of a Job, or of a CronJob's Jobs."""
+        # Most clusters have no failed pods: skip the walk through everything that the workload owns.
         return self._pods_in(self._failed_pods, workload) if len(self._failed_pods) else []
 
     def _pods_in(self, cache: Cache[Pod], workload: Workload) -> list[Pod]:
@@ -206,6 +207,8 @@ class ClusterState:
     @property
     def policy_matcher(self) -> PolicyMatcher:
         """The matcher that finds the policies of a workload, from the current policies and namespaces."""
+        # Built when it is first used after a change: changes come in batches, and each matcher reads all
+        # policies.
         if self._matcher is None:
             self._matcher = self._build_matcher(self.policies)
         return self._matcher
@@ -256,6 +259,7 @@ class ClusterState:
         cache = self._informers.watch_resource(
             resource,
             workload_projection(resource, self._projections),
+            # Those of Deployments outnumber all other workloads, and are followed by their metadata alone.
             scope=STANDALONE_REPLICA_SETS if resource == REPLICA_SETS else None,
             indexes={OWNER_INDEX: owner_uid},
             optional=optional,
@@ -264,6 +268,8 @@ class ClusterState:
         cache.on_change(self._workload_changed)
 
     def _notify(self, key: WorkloadKey) -> None:
+        # During the initial list, every object would enqueue its workload; `run` enqueues all of them
+        # afterwards.
         if self._synced.is_set():
             self._enqueue(key)
 
@@ -287,10 +293,14 @@ class ClusterState:
     def _scaler_changed(self, old: Scaler | None, new: Scaler | None, /) -> None:
         if old and new and _scaler_spec(old) == _scaler_spec(new):
             return  # only the status changed
+        # The old target too: it is free from its autoscaler now, and no event of its own would reconcile
+        # it.
         for key in {scale_target(found) for found in (old, new) if found}:
             self._notify(self.find_top_owner(key))
 
     def _namespace_changed(self, old: Metadata | None, new: Metadata | None, /) -> None:
+        # Policies select namespaces by labels; other changes, such as annotations, would enqueue all
+        # workloads without need.
         if old is None or new is None or old.labels != new.labels:
             self._matcher = None
             if found := new or old:
@@ -313,6 +323,8 @@ class ClusterState:
             if not self._changed_policies:
                 # Policies often change together: after the batch, each workload is enqueued once.
                 asyncio.get_running_loop().call_soon(self._notify_matched)
+            # The old version too: workloads that it selected, and the new one does not, have to be
+            # reconciled.
             self._changed_policies += [found for found in (old, new) if found]
 
     def _notify_matched(self) -> None:
@@ -329,6 +341,7 @@ def _hard_limits(quota: ResourceQuota | None) -> tuple[ResourceList, ResourceLis
 
 def _scaler_spec(found: HorizontalPodAutoscaler | VerticalPodAutoscaler) -> object:
     """Return the part of an autoscaler that affects sizing, without its status."""
+    # The recommender of a VPA writes its status every minute; the generation changes only with the spec.
     if isinstance(found, VerticalPodAutoscaler):
         return found.uid, found.generation
     shares = [(share.resource, share.target, share.container) for share in found.utilization_targets]
@@ -345,6 +358,8 @@ def container_start_times(pods: Iterable[Pod]) -> dict[PodContainer, float]:
     """Map the containers of ready pods, which should have samples, to the times of their last start."""
     return {
         PodContainer(pod.namespace, pod.name, state.name): float(
+            # A container that restarted has no samples of its time before: it must not be reported as
+            # unsampled at once.
             max(pod.started, state.last_termination.finished_at if state.last_termination else 0)
         )
         for pod in pods

@@ -80,8 +80,12 @@ class LeaderSession:
     async def ingest(self, now: float) -> None:
         """Ingest usage, and reconcile all workloads if this is the first time or the configuration changed."""
         await self.controllers.ingest_cycle.run_once(now)
+        # Bounds, windows and limits come from the configuration, and a new one causes no event of any
+        # workload.
         if self._config.current is not self._applied_config:
             self.enqueue_all()
+        # The operator goes on with the last valid configuration, so users of a policy would not notice the
+        # invalid one.
         if self._config.problem != self._reported_config_problem:
             self._reported_config_problem = self._config.problem
             for policy in self._operator.cluster_state.policies:
@@ -96,9 +100,12 @@ class LeaderSession:
             workload.key: self._operator.policy_resolver.resolve(workload)
             for workload in cluster_state.list_workloads()
         }
+        # A status that is written halfway would count only some of the workloads of its policy.
         parts.status_writer.hold_until_reconciled(
             {key: policy.key for key, policy in policies.items() if policy}
         )
+        # Policies that select no workload are enqueued by no reconcile, and would keep the status of the
+        # last session.
         for each in cluster_state.policies:
             parts.status_writer.enqueue(each.key)
         # In order, so that the workloads of a policy are reconciled together.
@@ -116,9 +123,12 @@ class LeaderSession:
 
     async def save(self) -> None:
         """Store the history and everything learned, for the next leader."""
+        # A store that does not answer must not delay the release of the Lease, for which another replica
+        # waits.
         with suppress(TimeoutError):
             async with asyncio.timeout(SHUTDOWN_TIMEOUT):
                 await asyncio.shield(self.controllers.recorder.flush())
+        # Shielded against a second cancellation, which would lose what was learned since the last save.
         await asyncio.shield(self.controllers.recommender.save(self._operator.ports.now()))
 
     def clear_gauges(self) -> None:
@@ -149,6 +159,8 @@ class LeaderSession:
         group.create_task(parts.recorder.run())
         group.create_task(parts.qos_status_writer.run())
         group.create_task(self._run_intents())
+        # Before the first cycle: its few samples would otherwise replace what the VPA's own recommender
+        # learned in weeks.
         await parts.vpa_recommender.load_checkpoints(time.time())
         await self.ingest(time.time())
         # The first cycle has loaded the kernels of the strategies: from now on LLVM is hardly used, and its pages would
@@ -161,6 +173,7 @@ class LeaderSession:
         while True:
             # Wait until the last step is over and has been scraped.
             await asyncio.sleep(step - time.time() % step + step / 10)
+            # An upgrade of the control plane may add or remove the resize of pods while the operator runs.
             await self.detect_features()
             await self.ingest(time.time())
 
@@ -187,10 +200,14 @@ async def lead(
         try:
             await run(session)
         finally:
+            # Otherwise events of the cluster would be enqueued to a session that has ended, and the
+            # dashboard would show it.
             operator.session = None
         raise AssertionError("unreachable")
 
     while True:
+        # A new candidate with the current configuration: what the old one knew about the Lease is out of
+        # date.
         elector = operator.build_elector()
         if elector is None:
             with report_sole_leader(operator.config.namespace, operator.config.leader_election.name):
@@ -218,5 +235,6 @@ class RetentionTask:
         """Delete what the default retention no longer keeps."""
         try:
             await self._store.prune(Retention(), now=self._now())
+        # The next prune deletes what this one did not; a failure must not end the leader session.
         except StoreError as error:
             log.warning("store.prune_failed", error=str(error))

@@ -136,6 +136,7 @@ class Ports:
     def promql(self) -> PromqlClient | None:
         """The client of the first source that evaluates PromQL, for all queries other than usage."""
         clients = (each.promql for each in self.sources.values())
+        # Sources without PromQL, such as metrics-server, cannot evaluate guardrails or KPIs.
         return next((client for client in clients if client is not None), None)
 
 
@@ -383,6 +384,7 @@ class Operator:
         """Return True if the API server, or a kubelet of these pods, cannot lower memory limits in place."""
         nodes = [self.cluster_state.nodes.get(name) for name in {pod.node for pod in pods}]
         kubelets = [KubeVersion.parse(node.kubelet_version) for node in nodes if node]
+        # A kubelet may be older than the API server, and cannot do what that accepts.
         return not can_lower_memory_limits(self.ports.features.version, *kubelets)
 
     def _enqueue(self, key: WorkloadKey) -> None:
@@ -390,6 +392,8 @@ class Operator:
             self.session.enqueue(key)
 
     def _policy_changed(self, old: Policy | None, new: Policy | None, /) -> None:
+        # On standby replicas nobody would take the changes off a queue; the next session enqueues
+        # everything.
         if self.session is not None and (found := new or old):
             self.session.policy_changed(found, old)
 

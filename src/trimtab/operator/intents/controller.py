@@ -114,9 +114,11 @@ class IntentController:
     async def run(self) -> Never:
         while True:
             started = time.monotonic()
+            # Checked in every cycle, because the configuration is reloaded while the operator runs.
             if self._config().intents.enabled:
                 with self._metrics.intent_cycle_duration.time(), self._isolate_errors():
                     await self.run_once(time.time())
+            # Without this, slow cycles would be further apart than the interval that the user configured.
             spent = time.monotonic() - started
             await self._wait_for_next_cycle(max(0.1, self._config().intents.interval.seconds - spent))
 
@@ -138,6 +140,7 @@ class IntentController:
                 workload = (
                     self._cluster_state.get(observation.intent.target) if observation.intent.target else None
                 )
+                # The configuration or a hold may have changed since the cycle that listed this workload.
                 if workload is None or blocked_reason(workload, self._config()):
                     continue
                 pods = live_pods(self._cluster_state.list_pods(workload))
@@ -160,6 +163,7 @@ class IntentController:
             intents, now=now, isolate=lambda intent: self._isolate_errors(intent=str(intent))
         )
         owned = {each.workload.key for each in observations if each.workload and self._is_controlling(each)}
+        # Before planning, so that abandoned changes free their slots of the disruption limits.
         self._executor.forget_all_but(owned, self._cluster_state.get)
         self._update_metrics(observations, now)
         self._executed_at = self._last_execution_times(intents, now)
@@ -170,7 +174,11 @@ class IntentController:
             with self._isolate_errors(intent=str(observation.intent)):
                 if request := await self._build_request(observation, now):
                     requests[observation.intent.key] = request
+        # All at once and only after every Intent was observed: plans share the capacity of nodes and
+        # quotas.
         decisions = await self._plan_requests(requests.values(), observations, now) if requests else {}
+        # Replaced, not updated: a deleted Intent must not keep its bonus for waiting if it is created
+        # again.
         self._waiting_since = {name: decision.waiting_since for name, decision in decisions.items()}
         for observation in observations:
             with self._isolate_errors(intent=str(observation.intent)):
@@ -206,6 +214,8 @@ class IntentController:
                     await self._status_writer.write_invalid(intent, now=now)
         for workload in list(self._cluster_state.list_workloads()):
             with self._isolate_errors(workload=str(workload.key)):
+                # Also workloads that no Intent targets any more: a rollout that has started must not stay
+                # half done.
                 if not blocked_reason(workload, self._config()):
                     await self._executor.finish_rollout(workload, now)
 
@@ -214,6 +224,7 @@ class IntentController:
         """Log and count an error, so that it affects neither other Intents nor the next cycle."""
         try:
             yield
+        # Without a stack trace: the API server's answer says enough, and such errors repeat in every cycle.
         except KubeError as error:
             self._metrics.intent_errors.labels(type(error).__name__).inc()
             log.warning("intent.failed", error=describe(error), **fields)
@@ -231,6 +242,8 @@ class IntentController:
                 return
             with self._isolate_errors(intent=str(observation.intent), plugin=plugin.name):
                 async with free:
+                    # In a thread, because the calls block: a slow plugin would stop the renewal of the
+                    # Lease.
                     await asyncio.to_thread(plugin.observe, state, goal=goal, target=workload.key)
 
         async with task_group() as group:
@@ -249,9 +262,12 @@ class IntentController:
         if state is None or workload is None:
             return None
         if not self._is_controlling(observation):
+            # An Intent that only observes learns too, so that it can plan well as soon as it becomes
+            # active.
             await self._effect_learner.record(goal, state, None, now=now)
             return None
         others = self._autoscaler_constraints(workload)
+        # Not `blocked_reason`: a hold stops new plans, but new pods still get the size in effect.
         if not protected_reason(workload, self._config()) and not others.forbids_resizing:
             await self._executor.sync_pods(observation, now)
             if any(map(is_crash_looping, observation.pods)):
@@ -263,6 +279,7 @@ class IntentController:
             others.forbids_resizing and "; ".join(others.explain())
         )
         self._oom_messages[observation.intent.key] = (
+            # Users must learn that a container is killed again and again although Trimtab may not act.
             f"{safe.oom_message}; not done: {kept}" if safe.oom_relief and kept else safe.oom_message
         )
         if safe.oom_relief and not kept:
@@ -316,6 +333,8 @@ class IntentController:
             oom_message=self._oom_messages.get(observation.intent.key, ""),
         )
         outcome = await self._execute_plan(observation, outcome, plan, request.constraints, before, now)
+        # A plan that was not executed has no effect: learning from it would teach that its actions do
+        # nothing.
         await self._effect_learner.record(goal, request.state, plan if outcome.done else None, now=now)
         return outcome
 
@@ -344,6 +363,7 @@ class IntentController:
     ) -> IntentOutcome:
         if not plan.actions:
             return outcome
+        # A release in the first quiet minutes would be reversed at the next peak, with two disruptions.
         if plan.purpose is Purpose.RELEASE and (wait := self._release_blocked_reason(before, now)):
             return replace(outcome, blocked_reason=wait)
         # Record the start first: if this process ends before it writes the status, the action must not be repeated.
@@ -387,6 +407,7 @@ class IntentController:
 
     def _refused_until(self, intent: str, now: float) -> dict[str, float]:
         """Return the time until which failed actions are not retried, so that other actions can be planned."""
+        # Read each time, because the configuration may be reloaded.
         self._refused.seconds = self._config().intents.cool_down.seconds
         refused = self._refused.active(now)
         return {actuator: until for (name, actuator), until in refused.items() if name == intent}
@@ -417,6 +438,7 @@ class IntentController:
                 counts[labels] = counts.get(labels, 0) + 1
             if ObjectiveVerdict.MISSED in verdicts:
                 self._metrics.intent_violation.labels(each.goal.namespace).inc(passed)
+        # Cleared first, or namespaces without Intents would keep their last counts.
         self._metrics.intent_objectives.clear()
         for (namespace, verdict_name), count in counts.items():
             self._metrics.intent_objectives.labels(namespace, verdict_name).set(count)

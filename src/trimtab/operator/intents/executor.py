@@ -100,6 +100,7 @@ class PlanExecutor:
         assert state is not None
         done: list[IntentAction] = []
         for action in plan.actions:
+            # Checked before every write: a plan that violates a guardrail is not executed, whoever made it.
             if violation := limits.find_violation(state, action.after):
                 return ExecutionResult(tuple(done), f"{action.actuator}: {violation}")
             if not self._may_write():
@@ -115,6 +116,8 @@ class PlanExecutor:
                 continue
             try:
                 refusal = await self._execute_action(action, plan, observation, plugins, now)
+            # Not transient: a deleted workload does not come back, so the action is not tried again in
+            # every cycle.
             except NotFound:
                 refusal = "the workload no longer exists"
             except KubeError as error:
@@ -179,11 +182,14 @@ class PlanExecutor:
         assert state is not None
         if action.actuator in plugins:
             plugin = plugins[action.actuator]
+            # In a thread: a plugin has up to half a minute, during which the Lease must be renewed.
             return await asyncio.to_thread(plugin.execute, action, target=workload.key, state=state)
         if action.actuator in SCALING_ACTUATORS:
             return await self._scale(workload, state, action.after.replicas)
         if action.actuator in RESIZING_ACTUATORS:
             sizes = {size.container: _to_resources(size) for size in _merge_resizes(state, plan.actions)}
+            # The plan started from these sizes: if somebody changes them meanwhile, the resize must not
+            # overwrite that.
             effective = effective_sizes(workload, observation.pods)
             result = await self._resize(
                 observation, workload, sizes, now, urgent=plan.is_urgent, effective=effective
@@ -196,7 +202,10 @@ class PlanExecutor:
         return "no actuator with this name is available"
 
     async def _scale(self, workload: Workload, state: TargetState, replicas: int) -> str:
+        # Read from the API server: the cache may lag behind an HPA or a person who scaled the workload just
+        # now.
         present = await self._cluster.get_workload(workload.key)
+        # A new workload of the same name has another load: the plan was not made for it.
         if present is None or present.uid != workload.uid:
             return "the workload no longer exists"
         if present.replicas != state.replicas:
@@ -250,6 +259,7 @@ class PlanExecutor:
 
     async def _remove_pod(self, observation: IntentObservation, name: str) -> str:
         pod = next((pod for pod in observation.pods if pod.name == name), None)
+        # The pod may have been deleted since the plan; another one must not be evicted instead.
         if pod is None:
             return f"pod {name} no longer exists"
         await self._cluster.evict(pod)
@@ -271,12 +281,17 @@ class PlanExecutor:
         desired = DesiredChange(
             sizes=sizes,
             strategy=UpdateStrategy(
+                # Intents have a cool-down of their own, so the policy's interval must not delay them a
+                # second time.
                 min_interval=Duration.parse("0s"),
+                # All pods at once: an Intent that is missed needs the new size everywhere, and its KPI
+                # shows harm.
                 canary=Canary(percent=100, observation=watched),
                 update_requests_only=False,
             ),
             can_resize_in_place=self._can_resize_in_place(),
             memory_limits_fixed=self._memory_limits_fixed(observation.pods),
+            # A memory limit below the usage would get the container OOM-killed.
             needed_memory={} if used is None else {observation.main_container: add_headroom(int(used))},
             is_urgent=urgent,
             hold_reason=str(read_hold(workload.annotations) or ""),
@@ -331,6 +346,7 @@ def _merge_resizes(state: TargetState, plan: Sequence[IntentAction]) -> Sequence
 
 def _to_resources(size: ContainerSize) -> Resources:
     def millicores(cores: float | None) -> int | None:
+        # Never 0: Kubernetes would take a limit of 0 for no limit.
         return None if cores is None else max(1, round(cores * 1000))
 
     def whole(amount: float | None) -> int | None:

@@ -106,6 +106,7 @@ class IntentObserver:
     def restore_history(self, target: WorkloadKey, past: Uptime) -> None:
         """Restore the stored uptime of a target's past pods, unless some were observed since."""
         known = self._history.get(target, PodHistory({}))
+        # What was observed in this process is newer than what is stored, and must not be counted twice.
         if known.past_pods == Uptime():
             self._history[target] = replace(known, past_pods=past)
 
@@ -128,6 +129,7 @@ class IntentObserver:
             at=now,
         )
         targets = {intent.target for intent in wanted}
+        # Otherwise the histories of deleted targets would add up for ever.
         self._history = {key: kept for key, kept in self._history.items() if key in targets}
         seen: set[WorkloadKey] = set()
         excluded_nodes = cache(self._excluded_nodes)  # most workloads have the same scheduling constraints
@@ -149,6 +151,8 @@ class IntentObserver:
                 KPIType.CUSTOM, less_is_better=True, problem=f"there is no KPIProfile {measured_by}"
             )
         if profile.spec is None:
+            # An unreadable profile makes its objective unknown, and so blocks actions, instead of being
+            # ignored.
             return KpiDefinition(KPIType.CUSTOM, less_is_better=True, problem=profile.problem)
         return resolve_kpi(profile.spec, self._settings().default_queries)
 
@@ -174,6 +178,8 @@ class IntentObserver:
                     )
                     continue
                 found.objectives[objective.name] = query
+                # A throughput is the load itself: a second query for the same value would only cost the
+                # server.
                 if definition.type is KPIType.THROUGHPUT:
                     found.extra.setdefault(LOAD, query)
         for quantity, (server, template) in self._extra_templates(intent).items():
@@ -199,6 +205,8 @@ class IntentObserver:
             found[LOAD] = OPERATOR_SERVER, default
         workload = self._find_workload(intent)
         if workload is not None and (main := find_main_container(workload.containers)):
+            # A rate needs two samples in its window: with a window as short as the interval, it is often
+            # empty.
             window = max(MIN_WINDOW, 4 * self._settings().interval.seconds)
             templates = build_usage_templates(main, window)
             found |= {quantity: (OPERATOR_SERVER, template) for quantity, template in templates.items()}
@@ -208,6 +216,7 @@ class IntentObserver:
 
     def _observe_pods(self, target: WorkloadKey, seen: set[WorkloadKey], now: float) -> None:
         workload = self._cluster_state.get(target)
+        # Two Intents may have one target: observed twice, its pods would count twice the uptime.
         if workload is None or target in seen:
             return
         seen.add(target)
@@ -231,6 +240,7 @@ class IntentObserver:
         assert target is not None
         workload = self._cluster_state.get(target)
         goal = self.build_goal(intent, spec)
+        # Readings of a target that is gone may linger for minutes: they must not be answered with actions.
         if workload is None or workload.deleting:
             gone = f"{target} does not exist"
             nothing = dict.fromkeys(queries.objectives, unknown_reading(gone))

@@ -49,6 +49,7 @@ class PlanningService:
             RemoteActuator(known, timeout=timeout, time_budget=self._create_time_budget())
             for known in self._registry.list_available(pb.PLUGIN_TYPE_ACTUATOR)
         ]
+        # A built-in actuator is bound by its guards; a plugin of the same name would act without them.
         return {each.name: each for each in found if each.name not in self._settings().actuators}
 
     async def plan_requests(
@@ -68,6 +69,8 @@ class PlanningService:
             with self._metrics.intent_planning_duration.labels(name).time():
                 return self._make_plan(planner_, request, limits, actuators, now)
 
+        # In a thread: a search may take seconds, during which the Lease must be renewed and webhooks
+        # answered.
         return await asyncio.to_thread(arbitrate, requests, capacity=capacity, make=make, now=now)
 
     def planner_name(self, namespace: str) -> str:
@@ -106,6 +109,7 @@ class PlanningService:
         if name in PLANNERS.names():
             return self._built_in_planner(name), name
         known = self._registry.get(pb.PLUGIN_TYPE_PLANNER, name)
+        # A planner plugin that is gone must not leave its Intents without plans.
         if known is None:
             return self._built_in_planner(DEFAULT_PLANNER), DEFAULT_PLANNER
         settings = self._settings()
@@ -131,6 +135,7 @@ class PlanningService:
 
     def _reload_actuators(self) -> None:
         settings = self._settings()
+        # Compared by identity: only a reload of the configuration makes new settings.
         if settings is self._loaded_settings:
             return
         self._loaded_settings = settings
@@ -138,5 +143,6 @@ class PlanningService:
         for name, given in settings.actuators.items():
             try:
                 self._actuators.append(actuator(name, **given))
+            # One actuator with wrong settings must not take the others away from every Intent.
             except TrimtabError as error:
                 log.warning("intent.actuator_unavailable", actuator=name, error=str(error))

@@ -80,6 +80,8 @@ class EffectivePolicy:
     def update_strategy(self, config: OperatorConfig, *, now: float) -> UpdateStrategy:
         """Return how changes are made now: outside the operator's own windows, they replace the policy's windows."""
         windows, strategy = config.maintenance_windows, self.spec.update_strategy
+        # Inside the operator's windows the policy's own ones still restrict the changes; outside, nothing
+        # may start.
         if next_opening(windows, now=int(now)) == int(now):
             return strategy
         return strategy.model_copy(update={"windows": windows})
@@ -102,6 +104,7 @@ class EffectivePolicy:
 
         A hold without sizes stops only new changes (`DesiredChange.hold_reason`): new pods still get the size in effect.
         """
+        # First, because a dry run changes nothing, whoever chose a size.
         if config.dry_run:
             return "the operator runs with dryRun"
         if not self._may_resize(hold):
@@ -127,6 +130,8 @@ class EffectivePolicy:
         """Return how new pods get the size of their workload, by this policy or by an Intent."""
         strategy = self.spec.update_strategy
         by_policy = self._may_resize(hold) and strategy.allow_in_place_resize
+        # Not the whole of `blocked_reason`: while an Intent controls the size, new pods still get the size
+        # in effect.
         protected = config.dry_run or _protected_reason(workload, config, vpa)
         named = {each for pod in pods for each in pod.containers}
         return PodSync(
@@ -171,6 +176,7 @@ def _build(policy: Policy | None, spec: OptimizationPolicySpec, config: Operator
             bounded, SafetyDefaults(oom_history=max(config.learning.history.seconds, DAY))
         ),
         strategy_spec=strategy_spec,
+        # Of a policy that could not be read, the spec is a placeholder: its other problems would mislead.
         problem="; ".join([policy.problem] if policy and policy.problem else problems),
     )
 
@@ -192,6 +198,8 @@ def _apply_org_limits(spec: OptimizationPolicySpec, limits: OrganisationLimits) 
     """Return the spec with the organisation's maxima where the policy sets none."""
 
     def bound(stated: Bounds | None, most: Quantity | None) -> Bounds | None:
+        # A maximum that the policy sets stays, even above the organisation's: `find_problems` reports that
+        # to its owner.
         is_open = stated is not None and stated.max is None and most is not None
         return stated.model_copy(update={"max": most}) if stated and is_open else stated
 
@@ -256,6 +264,7 @@ class PolicyResolver:
 
     def resolve_strategy(self, policy: EffectivePolicy | None, *, is_required: bool) -> StrategySpec | None:
         """Return the strategy spec for a workload, from its policy or because a VPA asks for one; None if neither does."""
+        # A policy with a problem learns nothing: its strategy or source may be what is wrong.
         if policy and not policy.problem:
             return policy.strategy_spec
         if not is_required:
@@ -292,6 +301,8 @@ class PolicyResolver:
     def _drop_outdated(self) -> None:
         """Drop what was built for another configuration, and policies that have changed or been deleted since."""
         config, matcher = self.config, self._cluster_state.policy_matcher
+        # Compared by identity: a reload makes a new configuration, and a comparison of all fields would
+        # cost each call.
         if self._built_for is not config:
             self._built_for = config
             self._default = build_default_policy(config)

@@ -44,6 +44,7 @@ class PromqlGuardrailChecker:
         return {guardrail.name: holds for guardrail, holds in zip(guardrails, held, strict=True)}
 
     async def _check_guardrail(self, guardrail: Guardrail, workload: Workload, now: float) -> bool | None:
+        # Unknown instead of satisfied: a guardrail that nobody evaluates must not prove a change healthy.
         if self._client is None:
             return None
         try:
@@ -52,6 +53,8 @@ class PromqlGuardrailChecker:
             )
             async with asyncio.timeout(QUERY_TIMEOUT):
                 return guardrail.is_satisfied(await query_value(self._client, query, at=now))
+        # A failed query is no evidence of harm: reverting on it would undo good changes in every outage of
+        # Prometheus.
         except (QueryError, UsageError, TimeoutError) as error:
             log.warning("guardrail.unknown", guardrail=guardrail.name, error=describe(error))
             return None

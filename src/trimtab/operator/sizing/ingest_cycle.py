@@ -47,6 +47,8 @@ def record_usage_ratios(
             "memory": (found.memory, each.target.memory_request),
         }
         for resource, (amount, recommended) in shares.items():
+            # A source may have samples of one resource only; NaN would spoil the sum of the histogram for
+            # ever.
             if recommended and not math.isnan(amount):
                 metrics.usage_ratio.labels(policy, resource).observe(amount / recommended)
 
@@ -86,6 +88,8 @@ class IngestCycle:
         # Otherwise series of deleted policies and namespaces would stay in dashboards for ever.
         self._metrics.remove_stale_labels("policy", {str(policy) for policy in cluster_state.policies})
         self._metrics.remove_stale_labels("namespace", {each.name for each in cluster_state.namespaces})
+        # Built once a cycle: to sum up all nodes and quotas for each of thousands of workloads would be too
+        # expensive.
         self.cluster_constraints = cluster_state.build_constraints()
         workloads = list(cluster_state.list_workloads())
         # These containers are learned even if no policy selects them.
@@ -108,6 +112,8 @@ class IngestCycle:
             pods=container_start_times(cluster_state.pods),
             largest_node=largest_node(cluster_state.nodes),
         )
+        # Containers with their first samples get a recommendation now, instead of one reconciliation
+        # interval later.
         for key in {name.workload for name in new}:
             self._enqueue(key)
         if (self._recommender.errors_by_source, self._recommender.unsampled) != before:
@@ -123,6 +129,7 @@ class IngestCycle:
             self._policy_resolver.resolve(workload),
             self._status_writer.get_outcome(workload.key),
         )
+        # While its source fails, the latest usage is old and would be counted again in every cycle.
         if (
             policy is None
             or outcome is None

@@ -123,6 +123,8 @@ class SizingReconciler:
     async def reconcile(self, key: WorkloadKey, now: float) -> float | None:
         """Reconcile one workload and return the seconds until the next reconcile."""
         workload = self._cluster_state.get(key)
+        # The pods of a workload that is being deleted end anyway: changing them would only disturb their
+        # shutdown.
         policy = self._policy_resolver.resolve(workload) if workload and not workload.deleting else None
         name = policy.name if policy else ""
         with bind_workload(kind=key.kind, namespace=key.namespace, name=key.name, policy=name):
@@ -130,7 +132,10 @@ class SizingReconciler:
                 again = await self._reconcile(key, workload, policy, now)
                 if self._vpa_recommender.has_vpa(key):
                     await self._update_vpas(key, workload, policy, now)
+                    # Without a policy nothing else would reconcile the workload again, and its VPA would
+                    # keep an old recommendation.
                     again = min(again or VPA_INTERVAL, VPA_INTERVAL) if workload else None
+            # Counted here, because the work queue, which retries the workload, does not know its policy.
             except Exception as error:
                 self._metrics.reconciliation_errors.labels(name, type(error).__name__).inc()
                 raise
@@ -164,6 +169,8 @@ class SizingReconciler:
         self, key: WorkloadKey, workload: Workload | None, policy: EffectivePolicy | None, now: float
     ) -> float | None:
         if workload is None or policy is None:
+            # Nothing continues the change from now on: without an Event, some pods would keep the other
+            # size unexplained.
             if self._actuator.forget(key) and workload and not workload.deleting:
                 self._recorder.record_abandoned_change(workload)
             self._status_writer.remove_workload(key)
@@ -179,6 +186,8 @@ class SizingReconciler:
             disabled = WorkloadOutcome(
                 WorkloadState.SKIPPED, "the mode is Disabled", skip_reason=SkipReason.DISABLED
             )
+            # A policy that was set to Disabled keeps its last recommendations, so that users can still
+            # compare with them.
             before = self._status_writer.get_outcome(key)
             self._status_writer.set_outcome(
                 policy.key, key, before if before and before.recommendations else disabled
@@ -193,6 +202,8 @@ class SizingReconciler:
     async def _recommend_and_apply(self, workload: Workload, policy: EffectivePolicy, now: float) -> float:
         key, pods = workload.key, self._cluster_state.list_pods(workload)
         hpas = self._cluster_state.list_hpas(workload)
+        # An ingest cycle may run in between and change the estimates: the kills, the recommendation and its
+        # evidence must come from the same state.
         async with self._recommender.lock:
             self._observe_ooms(workload, pods, policy, now)
             assessment = self._recommend(workload, pods, policy, hpas, now)
@@ -227,12 +238,14 @@ class SizingReconciler:
             if held or not assessment.sizes
             else SkipReason.CANNOT_APPLY,
         )
+        # Counted once per failure: a workload that stays failed is reconciled again in every interval.
         if outcome.state is WorkloadState.FAILED and (before is None or before.state is not outcome.state):
             self._metrics.reconciliation_errors.labels(policy.name, "Failed").inc()
         self._status_writer.set_outcome(policy.key, key, outcome)
         return (
             policy.spec.reconciliation_interval.seconds
             if result.requeue_at is None
+            # A time that has already passed must not reconcile the same workload in a busy loop.
             else max(result.requeue_at - now, 0.5)
         )
 
@@ -270,6 +283,7 @@ class SizingReconciler:
         now: float,
     ) -> WorkloadRecommendation:
         rules = policy.rules
+        # Every change then replaces pods, so the guards must treat small changes as not worth a restart.
         if not self._can_resize_in_place():
             rules = msgspec.structs.replace(rules, restarts_pods=True)
         return recommend_workload(
@@ -312,7 +326,11 @@ class SizingReconciler:
             usage_error=self._recommender.ingester_for(policy.strategy_spec).last_error,
             hold_reason=str(hold) if hold else "",
         )
+        # Before Kubernetes 1.34 the API server rejects a lower memory limit in place, and with it the whole
+        # resize.
         desired = replace(desired, memory_limits_fixed=self._memory_limits_fixed(pods))
+        # Last, so that a size which a person chose replaces the recommendation instead of being bounded by
+        # it.
         if hold and hold.sizes:
             desired = hold.apply_to(desired)
         result = self._actuator.check_cached(workload, pods, desired, now=int(now))
