@@ -156,6 +156,8 @@ class PolicyRules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 def _specificity_order(rule: ContainerRule) -> tuple[bool, int, str]:
+    # Exact names before patterns, and longer ones first: the order in which a policy lists them must not
+    # matter.
     return EVERY_CONTAINER in rule.name, -len(rule.name), rule.name
 
 

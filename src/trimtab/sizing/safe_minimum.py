@@ -217,6 +217,7 @@ def is_oom_prone(sized: SizedResource) -> bool:
     need = oom_minimum(sized)
     if not need:
         return False
+    # Without a limit the kernel kills only when the node is full, so that the former size says little.
     is_limit_gone = sized.limit is None and sized.rule.limit is LimitMode.REMOVE
     if is_limit_gone and killed_size(sized) > (sized.request or 0):
         return False  # The limit that killed the container is gone.

@@ -149,6 +149,7 @@ class Emulation:
         """Let the period pass: what became of each pod in it."""
         # From the last end, not from now: otherwise each period would grow by the time that reading and
         # resizing take.
+        # Missed time is not made up for: after a slow resize, the following periods would be too short.
         self._period_end = max(self._period_end + self._config.period, time.monotonic())
         await asyncio.sleep(self._period_end - time.monotonic())
         seen = await self._pods.list_status()

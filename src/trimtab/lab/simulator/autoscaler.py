@@ -33,12 +33,15 @@ class Autoscaler:
 
     def reconcile(self) -> None:
         world = self._world
+        # A pod that is too large for any node would otherwise bring nodes without end.
         if any(self._fits_empty_node(pod) for pod in world.pending.values()) and not world.nodes.active.all():
             since = self._pending_since = self._pending_since or world.now
             if world.now - since >= NODE_START_DELAY:
                 self._add_nodes()
             return
         self._pending_since = None
+        # The Cluster Autoscaler waits as long after it added a node, so that nodes do not come and go with each
+        # burst.
         if world.now - self._changed_at >= COOLDOWN:
             self._remove_node()
 
@@ -63,10 +66,13 @@ class Autoscaler:
 
     def _remove_node(self) -> None:
         world, ground = self._world, self._world.nodes
+        # Like the Cluster Autoscaler, which takes the larger of both: a node full of memory is in use even if
+        # its CPUs idle.
         shares = np.maximum(
             1 - ground.cpu_left / ground.allocatable_cpu, 1 - ground.memory_left / ground.allocatable_memory
         )
         candidates = np.flatnonzero(ground.active)
+        # The pods of the last node could go nowhere.
         if len(candidates) < 2:
             return
         node = int(candidates[np.argmin(shares[candidates])])
@@ -87,6 +93,7 @@ class Autoscaler:
         ground = self._world.nodes
         cpu, memory, pods_left = ground.cpu_left.copy(), ground.memory_left.copy(), ground.pods_left.copy()
         pods_left[without] = 0
+        # Largest first: small pods would break up the space that only a large one cannot find elsewhere.
         for size in sorted((sum_requests(pod.applied) for pod in pods), reverse=True):
             node = select_node(
                 *size, cpu, memory, pods_left, ground.allocatable_cpu, ground.allocatable_memory, True

@@ -57,6 +57,8 @@ def decide_resize(world: SimulatedWorld, pod: SimulatedPod, now: float) -> None:
         return
     for place, (row, resources) in enumerate(zip(pod.rows, wanted, strict=True)):
         restarts = pod.containers[place].restart_on_memory_resize
+        # With RestartContainer, a container restarts only for a change of the resource that names this
+        # policy.
         if restarts and resources.memory != pod.applied[place].memory:
             world.container_arrays.containers.restarts[row] += 1
             pod.restarts[place] += 1
@@ -71,6 +73,7 @@ def decide_resize(world: SimulatedWorld, pod: SimulatedPod, now: float) -> None:
 def _set_resize_condition(
     world: SimulatedWorld, pod: SimulatedPod, answer: PodResize, reason: str, now: float | None = None
 ) -> None:
+    # Each retry gives the same answer: reported every time, it would flood the events.
     if pod.resize != answer:
         pod.resize = answer
         world.mark_changed(pod)
@@ -104,6 +107,7 @@ def evict_under_pressure(world: SimulatedWorld) -> None:
             uid: sum(float(containers.memory[row] - containers.memory_request[row]) for row in pod.rows)
             for uid, pod in pods.items()
         }
+        # The uid decides between equals, so that a run can be repeated.
         worst = max(beyond, key=lambda uid: (beyond[uid], uid), default=None)
         if worst is not None:
             pod = pods[worst]

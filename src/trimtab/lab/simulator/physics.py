@@ -148,6 +148,7 @@ def _step(
         if nodes.cpu[place] > nodes.cpu_capacity[place] or nodes.memory[place] > nodes.memory_capacity[place]:
             contended = True
             break
+    # In most steps no node is contended, and the rows need not be grouped.
     if contended:
         _resolve_contention(containers, nodes)
     _throttle(containers.cpu, containers.cpu_limit, containers.burst, containers.throttled, cpu)
@@ -261,10 +262,13 @@ def _share_cpu(request: Floats, cpu: Floats, rows: Indices, capacity: float) -> 
     more = True
     while more:
         more = False
+        # Rounding errors may leave slightly less than nothing, and a negative level would give negative CPU.
         level = max(left, 0.0) / weight
         for at in range(len(rows)):
             row = rows[at]
             share = max(request[row], MIN_CPU_WEIGHT)
+            # Those who want less than their share are served first, and what they leave raises the level for
+            # the others.
             if not served[at] and cpu[row] <= level * share:
                 served[at] = 1
                 left -= cpu[row]
@@ -296,6 +300,7 @@ def _select_oom_victim(
             adjustment = 1000.0
         else:
             adjustment = min(max(1000.0 - 1000.0 * request[row] / capacity, 2.0), 999.0)
+        # In thousandths, like the kernel's badness, so that the adjustment weighs as much as there.
         score = 1000.0 * held / capacity + adjustment
         if score > most:
             victim, most = row, score
@@ -308,6 +313,7 @@ def _throttle(used: Floats, limits: Floats, burst: Floats, throttled: Floats, wa
         got, limit = used[row], limits[row]
         if not got > 0.0 or limit == np.inf:
             throttled[row] = 0.0
+        # Demand above the limit piles up in every period, so that no variation between periods can free one.
         elif got >= limit and wanted[row] > limit:
             throttled[row] = 1.0
         else:
@@ -324,6 +330,7 @@ def compute_throttled_share(used: float, limit: float, burst: float) -> float:
     if burst <= 0.0 or used <= 0.0:
         return 0.0
     headroom = (limit - used) / (burst * used)
+    # The share is practically 0 here, and the exponential would cost time.
     if headroom > 40.0:
         return 0.0
     return float(np.exp(-1.41421356 * headroom - 0.2 * headroom * headroom))
@@ -331,6 +338,8 @@ def compute_throttled_share(used: float, limit: float, burst: float) -> float:
 
 @njit(cache=True, error_model="numpy")
 def _restart_after_kill(crashes: Indices, restarts: Indices, resumes: Floats, row: int, at: float) -> None:
+    # The kubelet forgives by the time since the start, so that the wait before it does not count as running
+    # well.
     if at - resumes[row] >= BACKOFF_RESET:
         crashes[row] = 0
     before = crashes[row]

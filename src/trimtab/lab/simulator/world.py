@@ -156,6 +156,8 @@ class SimulatedWorld:
     def _run_workload_controllers(self) -> None:
         """Reconcile the workloads that have changed."""
         while self._queue:
+            # In the order of arrival: another order would name pods differently, and a run could not be
+            # repeated.
             workload = self._queue.pop(next(iter(self._queue)))
             reconcile_workload(self, workload)
             # Ready pods share the load of all replicas; requests that come while no pod is ready are lost.
@@ -187,6 +189,7 @@ class SimulatedWorld:
             kubelet.decide_resize(self, pod, now)
         if pod.node == UNSCHEDULED:
             return
+        # A pod is ready only when all of its containers run.
         resumes = max(float(self.container_arrays.containers.runs_from[row]) for row in pod.rows)
         ready_at = max(resumes, pod.started + pod.workload.spec.startup_seconds)
         if pod.ready != (ready_at <= now):
@@ -230,6 +233,7 @@ class SimulatedWorld:
                 demand_column=each.demand_series,
                 workload=workload.number,
                 burst=each.burst,
+                # Only the first container answers requests: with sidecars the load would count several times.
                 cpu_seconds=service if place == 0 else 0.0,
             )
             for place, each in enumerate(spec.containers)
@@ -270,6 +274,7 @@ class SimulatedWorld:
             del self._by_row[row]
         del self.pods[pod.uid], pod.workload.pods[pod.name]
         self.pending.pop(pod.uid, None)
+        # A change read after the deletion would bring the pod back into the operator's view.
         self.changed.pop(pod.uid, None)
         self.due_times.drop(pod.uid)
         self.deleted_pods.append(pod)
@@ -312,6 +317,7 @@ class SimulatedWorld:
         for pod in list(self.pending.values()):
             node = self.nodes.schedule_pod(*sum_requests(pod.applied))
             if node == UNSCHEDULED:
+                # Once per pod: each retry would add an event.
                 if not pod.unschedulable:
                     pod.unschedulable = True
                     self.record_event(

@@ -81,6 +81,7 @@ class _Validator:
             # Parents before children: a child is compared with the value that its parent will have.
             *_, path, name = heapq.heappop(self._queue)
             ref = by_key[path, name]
+            # Clipped before it is checked: an invalid CPU set may become valid within its parent.
             value = self._clip(ref, self._wanted[ref])
             # One value that no kernel accepts must not keep the others from being written.
             if problem := _find_problem(ref, value):

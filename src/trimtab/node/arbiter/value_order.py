@@ -31,6 +31,7 @@ def join(one: Value, other: Value) -> Value:
         case Mapping(), Mapping():
             return {
                 device: max(one[device], other[device], key=to_comparable)
+                # A device that either does not name is unlimited in the union.
                 for device in one.keys() & other.keys()
             }
     raise TypeError(f"{one!r} and {other!r} have different types")
@@ -49,6 +50,8 @@ def meet(one: Value, other: Value) -> Value:
                 device: min(one.get(device, UNLIMITED), other.get(device, UNLIMITED), key=to_comparable)
                 for device in devices
             }
+            # Written out, an unlimited device would differ from one that the kernel does not list, and be
+            # written again for ever.
             return {device: amount for device, amount in both.items() if amount != UNLIMITED}
     raise TypeError(f"{one!r} and {other!r} have different types")
 
@@ -62,6 +65,7 @@ def rank(value: Value) -> tuple[float, str]:
     """Return a total order, more cautious first, so that ties do not depend on the order of requests."""
     match value:
         case frozenset():
+            # The text decides between sets of one size: a set's own order changes between processes.
             return len(value), repr(sorted(value))
         case int():
             return to_comparable(value), ""

@@ -20,6 +20,7 @@ from trimtab.node.cgroups.knobs import THREADS, CgroupVersion, Knob
 
 V = TypeVar("V")
 
+# A cgroup that is removed between opening and reading its file answers ENODEV instead of ENOENT.
 _NOT_FOUND_ERRNOS = {errno.ENOENT, errno.ENODEV, errno.ENOTDIR}
 
 

@@ -110,6 +110,7 @@ def _check_between(least: int, most: int) -> Callable[[int], str]:
 # CPU, in microseconds a period and in shares.
 
 CPU_QUOTA: Final = Knob[int](
+    # The kernel rejects a quota of less than a millisecond.
     name="cpu.quota",
     v1=KnobFormat("cpu.cfs_quota_us", "cpu", parse_number, _encode_number),
     # The period, which follows in the file, is kept if it is not written.
@@ -128,6 +129,7 @@ CPU_BURST: Final = Knob[int](
     find_problem=_check_at_least(0),
 )
 CPU_SHARES: Final = Knob[int](
+    # The kernel clips other shares without an error, so that they would never be read back as written.
     name="cpu.shares",
     v1=KnobFormat("cpu.shares", "cpu", parse_number, _encode_number),
     v2=KnobFormat(
@@ -162,6 +164,7 @@ def _memory_knob(file: str, *, v1: str | None = None) -> Knob[int]:
             v1,
             "memory",
             parse_number,
+            # Cgroup v1 takes -1 for no limit, which rounding to pages would turn into -4096.
             lambda value: _encode_number(value if value < 0 else value // PAGE * PAGE),
         )
         if v1
@@ -238,6 +241,7 @@ CPU_STAT: Final = Knob[dict[str, int]](
 CPU_USAGE: Final = Knob[int](
     name="cpu.usage",  # in nanoseconds
     v1=KnobFormat("cpuacct.usage", "cpuacct", parse_number),
+    # Version 2 counts microseconds, version 1 nanoseconds.
     v2=KnobFormat("cpu.stat", "cpu", lambda text: parse_flat(text)["usage_usec"] * 1000),
 )
 MEMORY_CURRENT: Final = Knob[int](
@@ -250,6 +254,7 @@ MEMORY_STAT: Final = Knob[dict[str, int]](
     v1=KnobFormat("memory.stat", "memory", parse_flat),
     v2=KnobFormat("memory.stat", "memory", parse_flat),
 )
+# Pressure files belong to no controller: they exist also where the parent enables none.
 CPU_PRESSURE: Final = Knob[str](name="cpu.pressure", v1=None, v2=KnobFormat("cpu.pressure", "", str))
 MEMORY_PRESSURE: Final = Knob[str](name="memory.pressure", v1=None, v2=KnobFormat("memory.pressure", "", str))
 IO_PRESSURE: Final = Knob[str](name="io.pressure", v1=None, v2=KnobFormat("io.pressure", "", str))

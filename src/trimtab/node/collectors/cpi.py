@@ -50,6 +50,8 @@ class CpiCollector:
         }
         queued = set(self._waiting)
         self._waiting.extend(subject for subject in cgroups if subject not in queued)
+        # Each counter is a file of the agent: counting all containers of a large node at once would exceed
+        # its open files.
         slots = max(1, MAX_GROUPS // len(view.cpus))
         for _ in range(min(slots, len(self._waiting))):
             subject = self._waiting.popleft()
@@ -72,6 +74,8 @@ class CpiCollector:
                 for cpu in view.cpus:
                     groups.append(CounterGroup(folder, cpu.id, self._events))
                     undo.callback(groups[-1].close)
+                # Only now: if a CPU in the middle cannot be opened, the counters before it must be closed, or
+                # their files leak.
                 undo.pop_all()
         return groups
 
@@ -79,5 +83,6 @@ class CpiCollector:
 def _add_cpi(series: SeriesStore, subject: str, groups: list[CounterGroup]) -> None:
     counted = [counts for group in groups if (counts := group.read_counts()) is not None]
     cycles, instructions = (sum(counts[place] for counts in counted) for place in (0, 1))
+    # An idle container counts no instructions, and a ratio to them does not exist.
     if instructions:
         series.add(subject, Metric.CPI, cycles / instructions, period=CONTAINER_SECONDS)

@@ -126,6 +126,8 @@ class CollectorManager:
             # A clock that was set back must not delay the next round until the old time.
             if due - collector.period <= now < due - 0.1:
                 continue
+            # Missed rounds are not made up for: after a pause, each collector would otherwise run in every
+            # round.
             self._due[name] = max(due, now - collector.period) + collector.period
             yield collector
 

@@ -22,6 +22,7 @@ PerfEvent = tuple[int, int]
 CYCLES: Final[PerfEvent] = (0, 0)
 INSTRUCTIONS: Final[PerfEvent] = (0, 1)
 
+# The C library has no function for this system call, and its number depends on the architecture.
 _SYSCALL_NUMBERS = {"x86_64": 298, "aarch64": 241}
 _IN_CGROUP, _CLOSE_ON_EXEC = 4, 8
 _TIMES_AND_GROUP = 1 | 2 | 8
@@ -40,6 +41,7 @@ class CounterGroup:
         try:
             for event in events:
                 self._fds.append(_open_counter(folder, cpu, event, self._fds[0] if self._fds else -1))
+        # If the second event fails, the first one must not stay open.
         except BaseException:
             self.close()
             raise
@@ -51,6 +53,8 @@ class CounterGroup:
         if len(data) < size:  # the group is dissolved when its CPU goes offline
             return None
         _, _, running, *counted = struct.unpack(f"={size // 8}Q", data)
+        # More groups than hardware counters: a group that never had its turn counted 0, which is no
+        # measurement.
         return tuple(counted) if running else None
 
     def close(self) -> None:

@@ -42,7 +42,10 @@ class RunDelayCollector:
         for subject, delays in found.items():
             before = self._delays.get(subject)
             if before and passed > 0:
+                # A thread that is new since the last sample waited before it was watched: all of it would
+                # count for this period.
                 waited = sum(delay - before[one] for one, delay in delays.items() if one in before)
+                # Thread ids are used again, and the counter of the new thread is lower.
                 series.add(subject, Metric.RUN_DELAY, max(0, waited) * 1e-9 / passed, period=PERIOD)
         self._delays, self._at = found, series.now
 

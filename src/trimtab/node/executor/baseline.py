@@ -46,6 +46,8 @@ class Baseline:
         held, parent = self._read_current(ref), ref.parent
         if ref.knob == CPUSET_CPUS and held and parent is not None and self.version is CgroupVersion.V1:
             inherited = self.value(parent)
+            # Equal to the parent's present CPUs means inherited. A cgroup with CPUs of its own was set by
+            # somebody, and must get exactly these back.
             if held == self._read_current(parent) != inherited:
                 return inherited
         return held

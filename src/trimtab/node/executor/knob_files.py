@@ -132,6 +132,7 @@ class KnobFiles:
         """Add the devices to unthrottle, which are throttled now and missing in the value."""
         now = self.read(ref)
         gone = (
+            # A resctrl group knows no unlimited amount: the kernel would reject the line.
             now.keys() - value.keys() if isinstance(now, Mapping) and not self._is_resctrl_group(ref) else ()
         )
         return {**dict.fromkeys(gone, UNLIMITED), **value}

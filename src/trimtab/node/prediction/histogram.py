@@ -68,6 +68,7 @@ class DecayingHistogram:
             factor = 2.0 ** max(-1000.0, -abs(age))  # also for a clock that was far ahead
             self._weights = array("d", (weight * factor for weight in self._weights))
             self._reference, age = t, 0.0
+        # A value beyond the scale still counts as large; dropped, it would lower the percentile.
         bucket = min(self._scale.find_bucket(value), len(self._weights) - 1)
         self._weights[bucket] += 2.0**age
 
@@ -79,6 +80,8 @@ class DecayingHistogram:
         passed = 0.0
         for bucket, weight in enumerate(self._weights):
             passed += weight
+            # The weights are added in another order than `fsum` adds them: without tolerance, no bucket may
+            # reach the total.
             if weight and passed >= wanted * (1 - 1e-9):
                 return self._scale.bucket_end(bucket)
         raise AssertionError("unreachable")
@@ -93,6 +96,7 @@ class DecayingHistogram:
         made = cls(scale)
         made._reference = packed.reference
         for bucket, weight in packed.weights.items():
+            # A single NaN in a damaged file would make every later percentile NaN.
             if 0 <= bucket < len(made._weights) and 0 <= weight < math.inf:
                 made._weights[bucket] = weight
         return made

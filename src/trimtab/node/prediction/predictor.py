@@ -25,6 +25,7 @@ from trimtab.timing import Interval
 SAMPLE_SECONDS: Final = 60.0
 """The seconds between two samples."""
 MARGIN: Final = 1.10
+# A whole day: a pod that was only seen by night would lend what it needs by day.
 MIN_HISTORY: Final = DAY
 FORGET_AFTER: Final = 3600.0
 """The seconds after which the peaks of a deleted pod are dropped."""
@@ -149,6 +150,7 @@ def _sum_per_pod(pods: Iterable[PodView], need: EstimateNeed) -> ResourceAmounts
     if not known:
         return None
     return ResourceAmounts(
+        # Not negative: a pod above its request would cancel what the others can lend.
         sum(max(0, (pod.resources.cpu_request or 0) - needed.cpu) for pod, needed in known),
         sum(max(0, (pod.resources.memory_request or 0) - needed.memory) for pod, needed in known),
     )
@@ -163,6 +165,7 @@ def _sum_together(pods: Iterable[PodView], need: EstimateNeed) -> ResourceAmount
     whole, known = need(ALL_PROD), [(pod, found) for pod in pods if (found := need(pod.uid)) is not None]
     if whole is None or not known:
         return None
+    # The common peak includes pods without enough history, so that it may exceed the needs of the known ones.
     cpu = min(whole.cpu, sum(found.cpu for _, found in known))
     memory = min(whole.memory, sum(found.memory for _, found in known))
     return ResourceAmounts(
@@ -200,6 +203,7 @@ def _read_peaks(windows: MetricWindows, subjects: Iterable[str]) -> tuple[float,
         for subject in subjects
     ]
     known = [(cpu.p95, memory.p99) for cpu, memory in each if cpu is not None and memory is not None]
+    # Without the usage of one tier the sum would be too low, and memory in use would be lent.
     if len(known) < len(each):
         return None
     return sum(cpu for cpu, _ in known), sum(memory for _, memory in known)

@@ -50,6 +50,7 @@ def compute_admitted_range(case: GuardContext) -> tuple[int, int | None]:
     least = max(mine.min, pod.min - case.others_request)
     most = mine.max
     if pod.max is not None:
+        # Rounded down, because the next readable amount would already exceed what the namespace admits.
         rest = round_down(case.resource, max(pod.max - case.others_request, 0))
         most = rest if most is None else min(most, rest)
     return least, most
@@ -84,6 +85,8 @@ def apply_node_capacity(amount: int, case: GuardContext) -> GuardStep | NoChange
     if not rooms:
         return None
     if case.resource == "cpu":
+        # A node counts only if it can hold the other resource as well: the one with most CPU may be short of
+        # memory.
         most = max((room.cpu for room in rooms if room.memory >= case.other_resource_request), default=0)
     else:
         most = max((room.memory for room in rooms if room.cpu >= case.other_resource_request), default=0)
@@ -97,6 +100,7 @@ def apply_quota(amount: int, case: GuardContext) -> GuardStep | NoChange | None:
     left = around.quota.select(case.resource).request
     if left is None:
         return None
+    # Every replica grows by the same amount. A quota that was lowered below its usage leaves a negative rest.
     most = (case.request or 0) + max(left, 0) // max(around.replicas, 1)
     why = f"{format_step(case.resource, left)} of quota are left for {around.replicas} replicas"
     return _cap_growth(amount, most, case, why=why, source="ResourceQuota")
@@ -105,6 +109,7 @@ def apply_quota(amount: int, case: GuardContext) -> GuardStep | NoChange | None:
 def _cap_growth(
     amount: int, most: int, case: GuardContext, *, why: str, source: str
 ) -> GuardStep | NoChange | None:
+    # What runs already was admitted, so that a full quota must not make it smaller.
     stop = max(round_down(case.resource, max(most, 0)), case.request or 0)
     if amount <= stop:
         return None

@@ -30,6 +30,8 @@ def exclusion_reason(case: GuardContext) -> NoChange | None:
     rules, around = case.rules, case.constraints
     if not case.rule.is_controlled:
         return NoChange("the policy excludes it", "policy containers")
+    # Kubernetes rejects a resize that changes the QoS class of a running pod, so that this could never be
+    # done in place.
     if rules.keep_qos and around.qos_class == BEST_EFFORT:
         why = "the pod is BestEffort, and requests would change its QoS class"
         return NoChange(why, "policy updateStrategy.keepQosClass")
@@ -64,6 +66,7 @@ def _check_plausibility(case: GuardContext) -> NoChange | None:
         return NoChange(f"the strategy returned an impossible target: {target:.3g}", "strategy")
     peak = case.evidence.cpu_peak if is_cpu else case.evidence.memory_peak
     most = max((room.cpu if is_cpu else room.memory for room in case.constraints.nodes), default=0)
+    # Twice: a container can burst beyond the allocatable amount of its node, up to the node's capacity.
     if peak is not None and peak > 2 * most > 0:
         shown = format_step(case.resource, peak)
         why = f"its peak of {shown} is more than any node has: the measurement is wrong, or its node is gone"

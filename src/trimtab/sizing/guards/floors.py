@@ -29,6 +29,8 @@ def check_stabilization(case: GuardContext) -> SafeMinimum | None:
     morning.
     """
     window = case.rules.stabilization
+    # Both ends of the window lie within an hour: counted by its length alone, the oldest hour would be left
+    # out.
     hours = int(case.now // HOUR - (case.now - window) // HOUR) + 1 if window else 0
     highest = max(case.proposed.recent[:hours], default=0.0)
     # A forecast for the whole window moves with the window: good enough in place, but not where each move is
@@ -61,10 +63,12 @@ def _check_autoscaler(scaler: UtilisationTarget, case: GuardContext) -> SafeMini
     source, target = f"HPA {scaler.name}", scaler.target
     if scaler.highest_seen is None:
         return _build_request_floor(UTILISATION, NO_DECREASE, "its utilisation is not known", source)
+    # At its target, the autoscaler answers any decrease with another replica.
     if scaler.highest_seen >= target:
         why = f"at {scaler.highest_seen:.0%} of a target of {target:.0%}"
         return _build_request_floor(UTILISATION, NO_DECREASE, why, source)
     highest = case.evidence.cpu_peak if case.resource == "cpu" else case.evidence.memory_peak
+    # Autoscalers divide usage by the request, so that usage divided by the target is the least request.
     least = max((case.request or 0) * scaler.highest_seen, highest or 0) / target
     return _build_request_floor(
         UTILISATION, ceil(least), f"keeps its utilisation at or below {target:.0%}", source

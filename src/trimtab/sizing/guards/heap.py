@@ -30,6 +30,7 @@ _NODE_SIZE = re.compile(r"--max[-_]old[-_]space[-_]size[= ](\d{1,18})(?![\w.])")
 _NODE_SHARE = re.compile(r"--max[-_]old[-_]space[-_]size[-_]percentage[= ](\d{1,3}(?:\.\d+)?)(?![\w.])")
 _GO_SIZE = re.compile(r"(\d{1,18})(B|KiB|MiB|GiB|TiB)?")
 _SCRIPT_SIZE = re.compile(r"(\d{1,18})([kKmMgGtT]?)(?:i?[bB])?")
+# .NET reads these settings as hexadecimal: read as decimal, a bound would look much smaller than it is.
 _HEXADECIMAL = re.compile(r"(?:0x)?[0-9a-fA-F]{1,16}")
 _PERCENT = re.compile(r"\d{1,3}")
 
@@ -77,6 +78,7 @@ def _java_heap(texts: TextsBySource, memory_limit: int | None) -> Heap | None:
 
 def _java_size(texts: TextsBySource) -> Heap | None:
     def size(text: str) -> int | None:
+        # The last flag counts, as in the JVM: images often append to the defaults of their base image.
         sizes = _JAVA_SIZE.findall(text)
         return int(sizes[-1][1]) << _POWER[sizes[-1][2].lower()] if sizes else None
 
@@ -102,12 +104,15 @@ def _java_share(texts: TextsBySource, memory_limit: int | None) -> Heap | None:
         source = f"-XX:MaxRAM in {ram[1]}"
     elif small is not None:
         source = f"-XX:MinRAMPercentage in {small[1]}"
+    # A flag that cannot be read, such as one with a shell variable, bounds the heap by an unknown amount.
     elif JAVA_COMMAND.search(texts[_ARGS]) and not any(map(_JAVA_ANY_BOUND.search, texts.values())):
         source = "the JVM's default share of the memory"
     else:
         return None
     large_heap = memory * (share[0] if share else _JAVA_DEFAULT_SHARE) / 100
     small_heap = memory * (small[0] if small else _JAVA_SMALL_DEFAULT_SHARE) / 100
+    # A JVM with little memory takes the larger share, MinRAMPercentage, which despite its name is not a lower
+    # bound.
     return Heap(int(max(large_heap, min(small_heap, _JAVA_SMALL))), source)
 
 

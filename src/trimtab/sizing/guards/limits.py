@@ -148,11 +148,13 @@ def apply_limit_range(pair: RequestLimitPair, case: GuardContext) -> LimitStep |
     if mine.max is not None:
         limit = min(limit, mine.max)
     if pod.max is not None:
+        # The others of the pod may already use more than was admitted, if the LimitRange came after them.
         limit = min(limit, round_down(case.resource, max(pod.max - case.others_limit, 0)))
     if limit == pair.limit:
         return None
     if case.rule.limit is LimitMode.KEEP:
         return NoChange("the limit is kept, and the namespace would not admit it", "LimitRange")
+    # A limit of 0 means no limit to Kubernetes, which is the opposite of what is left here.
     if limit < 1:
         return NoChange(
             "the namespace leaves no limit to this container beside the others of its pod", "LimitRange"
@@ -170,6 +172,7 @@ def apply_quota(pair: RequestLimitPair, case: GuardContext) -> LimitStep | NoCha
     if pair.limit <= most:
         return None
     why = f"{format_step(case.resource, left)} of quota are left for {around.replicas} replicas"
+    # A limit below its request is invalid, and the pod would be rejected.
     if case.limit is None and most < pair.request:
         return NoChange(f"a limit is asked for, and {why}", "ResourceQuota")
     return LimitStep(pair.request, most, why, "ResourceQuota")
@@ -184,10 +187,12 @@ def apply_ratio(pair: RequestLimitPair, case: GuardContext) -> LimitStep | None:
         return None
     limit = pair.limit
     if case.rule.limit is not LimitMode.KEEP:
+        # Rounded down to keep the ratio, but not below the request, which the API server would reject.
         admitted = max(round_down(case.resource, int(pair.request * most)), pair.request)
         limit = max(admitted, _limit_floor(pair, case))
     request = max(pair.request, ceil(limit / most))
     if request != pair.request:
+        # Rounding up must not lift the request above its limit, which the API server would reject.
         request = min(round_up(case.resource, request), limit)
     return LimitStep(request, limit, f"a limit of at most {most:g} times the request", "LimitRange")
 
@@ -197,6 +202,8 @@ def align_request(pair: RequestLimitPair, case: GuardContext) -> LimitStep | Non
     limit = pair.limit
     if limit is None or pair.request == limit or (pair.request < limit and not case.must_stay_guaranteed):
         return None
+    # A limit that was cut by the namespace or the quota takes the request with it: one above its limit is
+    # invalid.
     return LimitStep(limit, limit, "goes with its limit", "limit")
 
 
@@ -234,4 +241,5 @@ def _limit_floor(pair: RequestLimitPair, case: GuardContext) -> int:
     if pair.floor == NO_DECREASE:
         return case.limit
     needed = round_up(case.resource, max(pair.floor, min_limit_after_kills(case)))
+    # In the other modes the author of the workload chose the limit, and evidence is no reason to raise it.
     return needed if case.rule.limit in caps.LIMIT_SETTING_MODES else min(case.limit, needed)

@@ -136,6 +136,8 @@ def _request_for_limit(need: int, case: GuardContext) -> int:
             by_policy = ceil(need / rule.multiplier)
         case LimitMode.HEADROOM:
             by_policy = need - rule.headroom
+    # A LimitRange may cap the limit at a multiple of the request: with a smaller request the needed limit is
+    # rejected.
     return max(by_policy, ceil(need / min(case.container_range.ratio, case.pod_range.ratio)))
 
 
@@ -143,8 +145,11 @@ def count_raises(kills: tuple[OomKills, ...]) -> int:
     """Count how often a container had clearly more than at any kill before and was killed nevertheless."""
     found, highest = 0, 0.0
     for each in sorted(kills, key=lambda kills: kills.first):
+        # Kills at about the same size are one attempt: a killed container is often killed again before it is
+        # raised.
         if each.memory > highest * 1.05:
             found, highest = found + 1, float(each.memory)
+    # The first size is where it began and no raise.
     return max(found - 1, 0)
 
 

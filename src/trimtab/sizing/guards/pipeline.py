@@ -39,6 +39,7 @@ CHANGE_GUARDS: tuple[tuple[str, Guard], ...] = (
 )
 CAP_GUARDS: tuple[tuple[str, Guard], ...] = (
     ("rounding", change_size.apply_rounding),
+    # The caps come after rounding, which may lift an amount above them.
     ("bounds", caps.apply_bounds),
     ("LimitRange", caps.apply_limit_range),
     ("kept limit", caps.apply_kept_limit),
@@ -72,6 +73,7 @@ def apply_guards(
         return None
     if pair.request != case.request or pair.limit != case.limit:
         return pair
+    # Otherwise a container that is killed again and again would look as if it had the right size.
     if hold := check_unhandled_oom(case):
         explanation.add_no_change(case, hold)
     return None
@@ -92,6 +94,8 @@ def _compute_pair(
     if isinstance(amount, NoChange):
         return amount
     pair = _run_limit_guards(RequestLimitPair(amount, case.limit, lasting), case, trail)
+    # An autoscaler measures usage as a share of the request: below this amount it would add replicas for the
+    # same load.
     if isinstance(pair, RequestLimitPair) and pair.request < min(case.request or 0, scaled):
         return NoChange("what is admitted is less than its autoscaler allows", "HPA")
     return pair
@@ -106,10 +110,13 @@ def _compute_request(
         return explain_excluded_oom(case, hold) if is_oom_prone(case) else hold
     hold = check_data_quality(case)
     if hold is None:
+        # Without the tolerance a target of 100m that arithmetic made 100.0000001m would become 101m.
         target = max(ceil(case.proposed.target - ROUNDING_TOLERANCE), 1)
         trail.add_step(case, "strategy", case.request, target, why="target", source=f"strategy {strategy}")
         amount = _run_guards(DEADBAND_GUARDS, target, case, trail)
         return amount if isinstance(amount, NoChange) else _apply_floors(amount, case, found, trail)
+    # A container that is killed early seldom lives for enough samples: waiting for them would let it crash
+    # for ever.
     amount = case.request or 1
     if not is_oom_prone(case):
         return hold
@@ -124,6 +131,8 @@ def _apply_floors(
     if request is None:
         return amount
     for floor in found:
+        # Floors only limit decreases: increases are left to the strategy, or old peaks would raise containers
+        # that do well.
         if amount >= request:
             break
         if not floor.binds_request:

@@ -80,6 +80,8 @@ def build_exponential_buckets(*, first: float, growth: float, most: float, units
     marks = [
         math.ldexp(1.0 + place / CELLS, doubling) for doubling in range(doublings) for place in range(CELLS)
     ]
+    # Slightly below each cell: rounding may put a value into the cell before its edge, and a look-up that is
+    # too low is corrected by the comparison, one too high is not.
     below = np.searchsorted(edges * scale + 1.0, np.array(marks) * (1.0 - 1e-9), side="right") - 1
     return Buckets(
         units, scale, edges, np.array([*starts[1:], starts[-1]]), np.maximum(below, 0).astype(np.uint16)
@@ -164,6 +166,8 @@ def move_reference(rows: HistogramRows, row: int, t: float, half_life: float) ->
     """Scale a row's weights back, so that those of `t` are near 1."""
     reference = math.floor(t / half_life + 0.5) * half_life
     if rows.total[row] > 0.0:
+        # A whole power of two changes only the exponents, so that scaling loses no bits and percentiles stay
+        # the recommender's.
         factor = 2.0 ** math.floor((rows.reference[row] - reference) / half_life + 0.5)
         for bucket in range(int(rows.low[row]), int(rows.high[row]) + 1):
             rows.pool[rows.pages[row, bucket >> SHIFT], bucket & MASK] *= factor
@@ -289,6 +293,8 @@ def replace_in_buckets(
         if old != NO_BUCKET:
             before = pages[row, old >> SHIFT]
             left = pool[before, old & MASK] - weight
+            # Subtraction leaves rounding errors: a bucket with a remainder would count as used, and a
+            # percentile could end there.
             pool[before, old & MASK] = left if left >= EPSILON else 0.0
             left = total[row] - weight
             total[row] = left if left >= EPSILON else 0.0
@@ -398,6 +404,7 @@ class Histogram:
         rows = HistogramRows(**{name: arrays[prefix + name] for name in HistogramRows._fields})
         pool = rows.pool.shape[0]
         last = rows.pages.shape[1] * PAGE
+        # Compiled code does not check bounds: a damaged state would read or overwrite foreign memory.
         if not (
             1 <= rows.used[0] == pool
             and rows.pages.min(initial=0) >= 0

@@ -63,6 +63,8 @@ def count_in_buckets(slices: WindowSlices, start: int, at: int, found: BucketInd
             page = np.uint64(used[0])
             used[0] += 1
             pages[row, block] = page
+        # Sixteen bits would wrap around to 0, and the busiest bucket would vanish. A sample that is not
+        # counted here is left out of the total as well, or quantiles would never be reached.
         if pool[page, at, place] < MAX_COUNT:
             pool[page, at, place] += 1
             samples[at, row] += 1
@@ -84,6 +86,7 @@ def find_quantiles(
         passed, which = 0.0, 0
         for block in range(slices.pages.shape[1] if totals[row] else 0):
             page = slices.pages[row, block]
+            # Page 0 is shared by all buckets that were never used.
             if page == 0 or which == quantiles.size:
                 continue
             held[:] = 0.0
@@ -91,6 +94,8 @@ def find_quantiles(
                 held += slices.pool[page, at]
             for place in range(PAGE):
                 passed += held[place]
+                # At least one sample: a quantile of 0 would otherwise be answered by the first bucket,
+                # however empty.
                 while which < quantiles.size and passed >= max(1.0, quantiles[which] * totals[row]):
                     answers[which, row] = middles[block * PAGE + place]
                     which += 1
@@ -193,12 +198,16 @@ class RollingWindow:
         at, new = turned
         if new:
             self.slices.samples[at] = 0
+            # Only the pages in use: clearing the whole pool would touch memory that the kernel has not had to
+            # provide yet.
             self.slices.pool[: int(self.slices.used[0]), at] = 0
         self.maxima.add(t, values, self._most)
         found = find_buckets(self.buckets, values, self._most)
         row = 0
         while (row := count_in_buckets(self.slices, row, at, found)) < found.size:
             pool = self.slices.pool
+            # A quarter more each time: doubling would hold three times the memory of a million containers for
+            # a moment.
             longer = np.zeros((pool.shape[0] * 5 // 4 + PAGE, *pool.shape[1:]), np.uint16)
             longer[: pool.shape[0]] = pool
             self.slices = self.slices._replace(pool=longer)

@@ -126,6 +126,7 @@ def find_rising(peaks: VpaMemoryPeaks, t: float, memory: Floats, which: Indices)
     for row in range(memory.size):
         if 0.0 <= memory[row] <= MAX_PLAUSIBLE_MEMORY and t >= last[row]:
             last[row] = t
+            # Nearly all samples change no peak, so that only these few rows take the slower path.
             if t >= end[row] or memory[row] > max(used[row], ooms[row]):
                 which[found] = row
                 found += 1
@@ -186,6 +187,7 @@ def record_ooms(
         peaks.last[row] = t
         # The amount of an earlier kill is left out: otherwise a series of them would grow without end.
         had = max(had, peaks.used[row])
+        # A small container needs the least bump: a fifth more of little memory would be killed at once again.
         needed = min(max(had + bump[0], np.floor(had * bump[1])), MAX_UNITS)
         if t < peaks.end[row]:
             old = max(peaks.used[row], peaks.oom[row])
@@ -215,6 +217,8 @@ def compute_targets(
         # Confidence comes from CPU alone: a container with memory samples only has none.
         lived = history.last[row] - history.first[row] if history.samples[row] else 0.0
         span = lived / confidence_interval
+        # The lesser counts: a long life with few samples, and many replicas for a short time, both prove
+        # little.
         confidence = min(span, history.samples[row] / (confidence_interval / 60.0))
         wide = 1.0 + 0.001 / confidence
         factors = (1.0 / (wide * wide), 1.0, 1.0 + 1.0 / confidence)
@@ -286,6 +290,8 @@ class VpaStrategy(Strategy[VpaSettings]):
         s = self.settings
         answers = np.full((3, self.containers), np.nan)
         quantiles = (s.lower_percentile, s.target_percentile, s.upper_percentile)
+        # By the reciprocal, as the recommender computes it: a division may differ in the last bit, and so by
+        # a millicore.
         floors = np.floor(math.floor(pod_floor * usage.buckets.units) * (1.0 / self._containers_per_pod))
         compute_targets(
             usage.rows,

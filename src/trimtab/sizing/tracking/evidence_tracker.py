@@ -62,6 +62,8 @@ class DailyCounts:
         """Count one step of all containers; a day that is forgotten already is skipped."""
         day = math.floor(t / DAY)
         at = day % self.DAYS
+        # Samples read from a source's history may be older than a week; added here, they would count for
+        # another day.
         if self.epoch[at] > day:
             return
         if self.epoch[at] < day:
@@ -78,6 +80,7 @@ class DailyCounts:
         all.
         """
         age = math.floor(t / DAY) - self.epoch
+        # Today alone would have too few samples to judge by just after midnight.
         # One row for the last day, which is today and yesterday, and one for the week.
         counted = (age >= 0) & (age < np.array([[2], [self.DAYS]]))
         seen, due = counted @ self.seen[:, rows], counted @ self.due[:, rows]
@@ -169,6 +172,7 @@ class EvidenceTracker(ArrayState[EvidenceTrackerSettings]):
             memory = np.clip(np.nan_to_num(memory), 0.0, MAX_PLAUSIBLE_MEMORY)
         if images is not None:
             now = self._arrays["image"][containers]
+            # An unknown image, 0, must not hide a kill.
             believed &= (images == 0) | (now == 0) | (images == now)
         return self._kills.add(t, containers, memory, plausible=believed, estimated=estimated)
 
@@ -185,6 +189,7 @@ class EvidenceTracker(ArrayState[EvidenceTrackerSettings]):
         self._kills.forget(containers[(known != 0) & (images != 0) & (known != images)])
         own["image"][containers] = np.where(images != 0, images, known)
         self._kills.correct(containers, memory)
+        # Only a change restarts the clock: sizes are observed in every round.
         moved = own["size"][containers] != memory
         own["size"][containers] = memory
         own["size_since"][containers[moved]] = t
@@ -214,6 +219,7 @@ class EvidenceTracker(ArrayState[EvidenceTrackerSettings]):
                 run_seconds=own["ran"][place],
                 first_sample_at=_or_zero(own["first"][place]),
                 last_sample_at=_or_zero(own["last"][place]),
+                # The pauses between the runs of a Job are no gaps.
                 coverage=coverage[place] if is_long_running[place] else 1.0,
                 is_long_running=is_long_running[place],
                 cpu_peak=_to_int(cpu[place] * 1000),
@@ -233,6 +239,7 @@ class EvidenceTracker(ArrayState[EvidenceTrackerSettings]):
 
     def first_sample_at(self, containers: Indices) -> float | None:
         """Return the time of the first sample of these containers; None where they have none."""
+        # Unlike `min`, `fmin` ignores NaN: one container without samples would hide those of all others.
         first = float(np.fmin.reduce(self._arrays["first"][containers], initial=np.nan))
         return None if math.isnan(first) else first
 
@@ -290,6 +297,7 @@ class EvidenceTracker(ArrayState[EvidenceTrackerSettings]):
             before = np.nan_to_num(own["throttled"])
             half_life = np.where(throttled > before, THROTTLING_RISE_HALF_LIFE, THROTTLING_FADE_HALF_LIFE)
             left = 0.5 ** np.maximum((t - own["throttled_at"]) / half_life, 0.0)
+        # The first measurement has nothing before it to be averaged with.
         left[np.isnan(left)] = 0.0
         own["throttled"][known] = (before * left + throttled * (1 - left))[known]
         own["throttled_at"][known] = t

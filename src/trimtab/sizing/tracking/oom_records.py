@@ -94,6 +94,8 @@ class KillRecords:
 
     def _add(self, row: int, t: float, size: float, *, estimated: bool) -> bool:
         if not estimated:
+            # The container status shows the last kill until the next one: counted each time, one kill would
+            # become many.
             if t <= self.told[row]:
                 return False
             self.told[row] = t
@@ -111,6 +113,7 @@ class KillRecords:
     def _is_known(self, row: int, t: float, size: int, *, estimated: bool) -> bool:
         """Return whether a pod and a usage source reported the same kill: the pod's report then counts."""
         for place in np.flatnonzero(self.size[row]).tolist():
+            # A pod and a usage source report the same kill at different times: counted twice, one kill would look like two.
             if estimated == (self.origin[row, place] != EXACT):
                 continue  # Neither reports the same kill twice.
             if self.first[row, place] - SAME_KILL_WINDOW <= t <= self.last[row, place] + SAME_KILL_WINDOW:
@@ -126,6 +129,8 @@ class KillRecords:
         count, first, last = kills.count, kills.first, kills.last
         same = [place for place in held.tolist() if _size_bucket(sizes[place]) == _size_bucket(size)]
         if same:
+            # Merged by bucket, so that slightly different sizes of one limit do not fill the few places of a
+            # container.
             (place,) = same
             origin = min(origin, int(self.origin[row, place]))
             known = self._pop(row, place)
@@ -135,6 +140,7 @@ class KillRecords:
             place = int(np.flatnonzero(sizes == 0)[0])
         else:
             place = int(sizes.argmin())
+            # The largest sizes show the need: a kill at a smaller one adds nothing to it.
             if size < sizes[place]:
                 return False
         self.size[row, place], self.count[row, place] = size, count
