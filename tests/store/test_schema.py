@@ -10,7 +10,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, insert, inspect, text
 
 from store.builders import KEY, effect, entry, event
-from trimtab.store import AddressError, NewerSchemaError, Store
+from trimtab.store import AddressError, NewerSchemaError, Store, StoreError
 from trimtab.store.row_mapping import to_row
 from trimtab.store.schema import VERSION_TABLE, _read_versions
 from trimtab.store.tables import effects, events, history, metadata
@@ -149,6 +149,38 @@ async def test_schema_of_the_first_version_with_a_dropped_part_is_migrated(
         await store.effects.append([effect(1, cluster="prod")])
         assert await store.events.find(cluster="prod") == [event(1, cluster="prod")]
         assert await store.effects.find(cluster="prod", name="default/intent") == [effect(1, cluster="prod")]
+
+
+@pytest.mark.parametrize("version", [path.name[:4] for path in sorted(VERSIONS.glob("0*.py"))])
+@pytest.mark.parametrize("lost", [f"DELETE FROM {VERSION_TABLE}", f"DROP TABLE {VERSION_TABLE}"])
+async def test_schema_with_a_lost_version_is_recovered(address: str, version: str, lost: str) -> None:
+    def go_back(connection: Connection) -> None:
+        create_first_schema(connection)
+        command.upgrade(_read_versions(connection)[0], version)
+
+    def difference(connection: Connection) -> object:
+        options = {"version_table": VERSION_TABLE, "compare_type": True}
+        return compare_metadata(MigrationContext.configure(connection, opts=options), metadata)
+
+    async with Store.open(address) as store, store._database.begin_write() as connection:
+        await connection.run_sync(go_back)
+        await connection.execute(text(lost))
+    for number in (1, 2):
+        async with Store.open(address) as store:
+            await store.history.append([entry(number)])
+            assert len(await store.history.find()) == number
+            async with store._database.begin_read() as connection:
+                assert await connection.run_sync(difference) == []
+
+
+async def test_schema_with_unknown_columns_and_a_lost_version_is_rejected(address: str) -> None:
+    """It may be of a newer version, whose migrations must not run twice."""
+    async with Store.open(address) as store, store._database.begin_write() as connection:
+        await connection.execute(text("ALTER TABLE trimtab_history ADD COLUMN tomorrow TEXT"))
+        await connection.execute(text(f"DELETE FROM {VERSION_TABLE}"))
+    with pytest.raises(StoreError, match=r"^store\.url: the store has tables, but neither a version"):
+        async with Store.open(address):
+            pass
 
 
 def test_versions_follow_one_another() -> None:

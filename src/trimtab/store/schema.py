@@ -9,7 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, text
+import structlog
+from sqlalchemy import Connection, create_engine, inspect, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from trimtab.store.errors import SETTING, AddressError, NewerSchemaError, StoreError
@@ -17,6 +18,8 @@ from trimtab.store.tables import metadata
 
 if TYPE_CHECKING:
     from alembic.config import Config
+
+log = structlog.get_logger(__name__)
 
 VERSION_TABLE = "trimtab_schema"
 _MIGRATIONS = Path(__file__).parent / "migrations"
@@ -49,6 +52,12 @@ def _upgrade(connection: Connection) -> None:
     from alembic import command
 
     config, found, newest = _read_versions(connection)
+    if found is None and (columns := _read_columns(connection)):
+        found = _infer_version(config, columns)
+        log.warning(
+            "store.version_recovered", version=found, reason="the tables exist, but not their version"
+        )
+        command.stamp(config, found)
     if found != newest:
         command.upgrade(config, "head")
     metadata.create_all(
@@ -59,21 +68,62 @@ def _upgrade(connection: Connection) -> None:
 def _read_versions(connection: Connection) -> tuple[Config, str | None, str]:
     """Return the Alembic configuration, the version of the database, if any, and the newest known version."""
     # Alembic takes a third of a second to import, so import it only when a store is opened.
-    from alembic.config import Config
     from alembic.runtime.migration import MigrationContext
-    from alembic.script import ScriptDirectory
 
-    config = Config()
-    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
-    config.set_main_option("path_separator", "os")
-    config.attributes["connection"] = connection
-
+    config = _configure(connection)
     context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
-    found = context.get_current_revision()
-    known = [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
+    found, known = context.get_current_revision(), _list_versions(config)
     if found and found not in known:
         raise NewerSchemaError(
             f"{SETTING}: the store's schema is version {found}, this Trimtab knows versions up to {known[0]};"
             " upgrade Trimtab or give it another store"
         )
     return config, found, known[0]
+
+
+def _configure(connection: Connection) -> Config:
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    return config
+
+
+def _list_versions(config: Config) -> list[str]:
+    """Return all known versions, newest first."""
+    from alembic.script import ScriptDirectory
+
+    return [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
+
+
+def _read_columns(connection: Connection) -> dict[str, set[str]]:
+    """Return the columns of the tables that exist."""
+    database = inspect(connection)
+    return {
+        table: {column["name"] for column in database.get_columns(table)}
+        for table in metadata.tables
+        if database.has_table(table)
+    }
+
+
+def _infer_version(config: Config, columns: dict[str, set[str]]) -> str:
+    """Return the newest version with these columns: somebody deleted the row that names it, such as by a partial
+    restore.
+
+    Starting again at the first migration would fail at the first table that exists, at each start.
+    """
+    from alembic import command
+
+    for version in _list_versions(config):
+        # In memory, and in a database of its own for each version: there are few, and they take milliseconds.
+        with create_engine("sqlite://").begin() as scratch:
+            command.upgrade(_configure(scratch), version)
+            expected = _read_columns(scratch)
+        if all(expected.get(table) == names for table, names in columns.items()):
+            return version
+    raise StoreError(
+        f"{SETTING}: the store has tables, but neither a version in {VERSION_TABLE} nor the columns of a known version;"
+        " restore it from a backup or name another"
+    )
