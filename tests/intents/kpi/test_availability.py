@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.intents.kpi.availability import MAX_AVAILABILITY, PodHistory, combine_availabilities
+from trimtab.intents.kpi.availability import (
+    MAX_AVAILABILITY,
+    STARTUP_SECONDS,
+    PodHistory,
+    combine_availabilities,
+)
 from trimtab.intents.kpi.measurement import KpiReading, as_availability
 from trimtab.kube.kinds.pods import ContainerStatus, ContainerTermination, Pod
 
@@ -92,7 +97,7 @@ def test_availability_of_three_young_pods_with_one_restart_each_is_high() -> Non
     found = PodHistory({}).observe(
         [pod(uid, restarts=1, ended=BORN + 3, ready_since=BORN + 5) for uid in "abc"], now=BORN + 20
     )
-    assert combine_availabilities(found.availabilities().values()) > 0.99
+    assert found.combined_bounds("abc")[0] > 0.99
 
 
 def test_observe_pod_counts_unobserved_restart_until_ready() -> None:
@@ -132,6 +137,40 @@ def test_availability_of_new_pod_inherits_from_past_pods() -> None:
     found = history([(1000, pod()), (1080, pod()), (1080, pod(ready=False)), (1100, pod(ready=False))])
     found = found.observe([pod("b", ready=False)], now=1100)
     assert found.availability("b") == pytest.approx(0.8)
+
+
+def test_pod_that_never_gets_ready_does_not_count_as_available() -> None:
+    """Three pods that no node can run would meet an objective of 0.9999."""
+    found = PodHistory({})
+    for now in range(1000, 1000 + STARTUP_SECONDS + 30, 30):
+        found = found.observe([pod(uid, ready=False) for uid in "abc"], now=now)
+    assert [found.availability(uid) for uid in "abc"] == [0.0, 0.0, 0.0]
+    assert found.combined_bounds("abc") == (0.0, 0.0)
+
+
+@given(
+    serving=st.integers(0, 4),
+    starting=st.integers(0, 4),
+    overdue=st.integers(0, 4),
+)
+def test_combined_bounds_count_pods_that_serve_and_pods_that_may(
+    serving: int, starting: int, overdue: int
+) -> None:
+    up = [pod(f"up{number}") for number in range(serving)]
+    late = [pod(f"late{number}", ready=False) for number in range(overdue)]
+    new = [pod(f"new{number}", ready=False) for number in range(starting)]
+    found = PodHistory({}).observe([*up, *late], now=1000)
+    found = found.observe([*up, *late, *new], now=1000 + STARTUP_SECONDS)
+    low, high = found.combined_bounds([each.uid for each in (*up, *late, *new)])
+    assert low == pytest.approx(combine_availabilities(found.availability(each.uid) for each in up))
+    assert low <= high
+    assert (low < high) == (starting > 0)
+
+
+def test_pod_that_gets_ready_late_counts_as_available_from_then_on() -> None:
+    found = history([(1000, pod(ready=False)), (1000 + 2 * STARTUP_SECONDS, pod(ready=False))])
+    assert found.availability("a") == 0.0
+    assert found.observe([pod()], now=1001 + 2 * STARTUP_SECONDS).availability("a") == pytest.approx(0.99)
 
 
 def test_combine_availabilities_needs_one_serving_pod() -> None:

@@ -17,7 +17,9 @@ from trimtab.actuation.change_annotations import ChangeAnnotations, RevertRecord
 from trimtab.kube.kinds.custom import IntentRecord
 from trimtab.kube.kinds.hpas import AutoscalerTarget, HorizontalPodAutoscaler, UtilizationTarget
 from trimtab.kube.kinds.pods import ContainerTermination, Resources
-from trimtab.kube.rest.resources import HPAS, INTENTS
+from trimtab.kube.kinds.vpas import VerticalPodAutoscaler
+from trimtab.kube.rest.resources import HPAS, INTENTS, VPAS
+from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.intents.safe_sizes import SafeSize
 
 P99 = {"name": "p99", "value": 0.1, "measuredBy": "p99"}
@@ -342,6 +344,67 @@ async def test_controller_resizes_crashed_container_as_soon_as_it_runs(tmp_path:
         await found.loop.resume_crashed_changes(float(one.now))
         one.pass_time(2)
         assert found.memory_limits == {768 * MIB}
+
+
+def resizing_vpa() -> VerticalPodAutoscaler:
+    return VerticalPodAutoscaler(
+        namespace="shop",
+        name="web",
+        uid="uid-vpa",
+        version=1,
+        generation=1,
+        created=0,
+        target=AutoscalerTarget("Deployment", "apps", "web"),
+        recommenders=(),
+        container_policies=(),
+        status=b"{}",
+    )
+
+
+@pytest.mark.parametrize("way", ["all", "inactive", "deleted", "vpa"])
+async def test_controller_leaves_crashed_container_of_a_disabled_intent(tmp_path: Path, way: str) -> None:
+    """Sizing continues the change, by other settings: both would resize the same pods twice a second."""
+    one = world(memory=512)
+    answers: dict[str, Value] = {"latency": 0.05, "count(rate": 2, "cpu_usage": 0.5, "working_set": 200 * MIB}
+    wants = intent(objectives=[P99])
+    async with bed(one, [wants], [LATENCY], answers, folder=tmp_path) as found:
+        found.safe_sizes.answer = SafeSize(0.0, "", {"web": Resources(500, 500, 768 * MIB, 768 * MIB)})
+        for live in one.pods_by_name.values():
+            live.crashes = True
+        await found.loop.run_once(float(one.now))
+        match way:
+            case "all":
+                config = OperatorConfig.model_validate({"intents": {"enabled": False}})
+                found.operator.ports.config.current = config  # type: ignore[misc]
+            case "inactive":
+                off = intent(objectives=[P99], active=False)
+                found.informers.put(INTENTS, msgspec.structs.replace(off, version=2))
+            case "deleted":
+                found.informers.remove(INTENTS, wants)
+            case "vpa":
+                found.informers.put(VPAS, resizing_vpa())
+        for live in one.pods_by_name.values():
+            live.crashes = False
+        await found.loop.resume_crashed_changes(float(one.now))
+        one.pass_time(2)
+        assert found.memory_limits == {512 * MIB}
+
+
+async def test_controller_reports_no_availability_of_pods_that_never_were_ready(tmp_path: Path) -> None:
+    one = world(replicas=3)
+    for live in one.pods_by_name.values():
+        live.homeless = True
+    one.roomy = {}
+    up = {"name": "up", "value": 0.99, "measuredBy": "up"}
+    async with bed(
+        one, [intent(objectives=[up])], [profile("up", type="availability")], {}, folder=tmp_path
+    ) as found:
+        await found.turns(1)
+        assert found.conditions()["Met"] == "Unknown"
+        assert "not been ready yet" in str(found.status())
+        await found.turns(25)
+        assert found.conditions()["Met"] == "False"
+        assert one.written == []
 
 
 KILLED = "container web was OOM-killed with 512Mi at 12:00 UTC, and its memory is raised to 768Mi"

@@ -2,8 +2,8 @@
 
 With as many repairs as failures, the former is the share of time in which the pod was up, so each observation adds
 to two times: up and down. A pod is down from the observation that it is not ready, or from the end of a container,
-until it is observed ready. A pod that starts for the first time is not down. The history of a workload's past pods
-counts for new ones. All functions are pure; time is an argument.
+until it is observed ready. A pod that starts for the first time is not down until it should have been ready. The
+history of a workload's past pods counts for new ones. All functions are pure; time is an argument.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ REPAIR_SECONDS = 60.0
 MIN_UPTIME_BEFORE_FAILURE = 6000.0
 """The assumed seconds before a first failure: a pod that has just started counts as 99 % available, and the value
 grows while it runs without a failure."""
+STARTUP_SECONDS = 300
+"""The seconds of observation after which a pod that was never ready no longer counts as one that is starting."""
 MAX_AVAILABILITY = 0.999
 """The highest availability of a single pod, however long it ran, because its node is drained, upgraded or lost at
 some time."""
@@ -37,12 +39,16 @@ class Uptime:
     was_ever_ready: bool = False
     """True if the pod was ever ready."""
     restarts: int = 0
+    first_observed_at: float = 0.0
 
     @property
-    def availability(self) -> float | None:
-        """Return the share of time up; None if nothing is known yet."""
-        known = self.up + self.down
-        return self.up / known if known > 0 else None
+    def is_overdue(self) -> bool:
+        """True if the pod should have been ready by now and never was, such as one that no node can run.
+
+        The time counts from its first observation: after a restart of the operator, a pod that is not ready may
+        have been ready before.
+        """
+        return not self.was_ever_ready and self.observed_at - self.first_observed_at >= STARTUP_SECONDS
 
 
 def observe_pod(before: Uptime | None, pod: Pod, *, now: float) -> Uptime:
@@ -79,6 +85,7 @@ def observe_pod(before: Uptime | None, pod: Pod, *, now: float) -> Uptime:
         ready=pod.ready,
         was_ever_ready=before.was_ever_ready or pod.ready,
         restarts=restarts,
+        first_observed_at=before.first_observed_at,
     )
 
 
@@ -101,7 +108,7 @@ def _first_observation(pod: Pod, *, restarts: int, ended: float, now: float) -> 
         down = min(span, (restarts - 1) * REPAIR_SECONDS + since_end)
     else:
         # It starts for the first time, or was never ready: it was not available before, so it was not down.
-        return Uptime(observed_at=now, restarts=restarts)
+        return Uptime(observed_at=now, restarts=restarts, first_observed_at=now)
     return Uptime(
         up=span - down,
         down=down,
@@ -109,6 +116,7 @@ def _first_observation(pod: Pod, *, restarts: int, ended: float, now: float) -> 
         ready=pod.ready,
         was_ever_ready=pod.ready or span > down,
         restarts=restarts,
+        first_observed_at=now,
     )
 
 
@@ -137,9 +145,12 @@ class PodHistory:
     def availability(self, uid: str) -> float:
         """Estimate the availability of one pod; that of a new pod is based on earlier ones.
 
-        A pod without a failure so far may still fail: its availability grows with its running time.
+        A pod without a failure so far may still fail: its availability grows with its running time. A pod that
+        does not become ready serves nobody, whatever is expected of a new one.
         """
         own, past = self.pods.get(uid, Uptime()), self.past_pods
+        if own.is_overdue:
+            return 0.0
         # Bounded, so that a new pod's own failures soon outweigh the past of pods that are gone.
         weight = min(1.0, INHERITED_SECONDS / (past.up + past.down)) if past.up + past.down else 0.0
         up, down = own.up + past.up * weight, own.down + past.down * weight
@@ -151,8 +162,17 @@ class PodHistory:
         """The time up and down of all pods that ever existed."""
         return _sum_uptimes([self.past_pods, *self.pods.values()])
 
-    def availabilities(self) -> dict[str, float]:
-        return {uid: self.availability(uid) for uid in self.pods}
+    def combined_bounds(self, uids: Iterable[str]) -> tuple[float, float]:
+        """Return the availability of a set of pods, without and with those that are starting.
+
+        Nobody knows yet if pods that were never ready will serve.
+        """
+        uids = tuple(uids)
+        serving = (uid for uid in uids if self.pods.get(uid, Uptime()).was_ever_ready)
+        low, high = (
+            combine_availabilities(self.availability(uid) for uid in some) for some in (serving, uids)
+        )
+        return low, high
 
 
 def combine_availabilities(availabilities: Iterable[float]) -> float:

@@ -118,6 +118,8 @@ class IntentController:
             if self._config().intents.enabled:
                 with self._metrics.intent_cycle_duration.time(), self._isolate_errors():
                     await self.run_once(time.time())
+            else:
+                self._leave_workloads()
             # Without this, slow cycles would be further apart than the interval that the user configured.
             spent = time.monotonic() - started
             await self._wait_for_next_cycle(max(0.1, self._config().intents.interval.seconds - spent))
@@ -135,17 +137,30 @@ class IntentController:
         A container that is killed seconds after its start would rarely run during a cycle, and would never get its
         memory.
         """
+        if not self._config().intents.enabled:
+            self._leave_workloads()
         for observation in self._crashing:
             with self._isolate_errors(intent=str(observation.intent)):
                 workload = (
                     self._cluster_state.get(observation.intent.target) if observation.intent.target else None
                 )
-                # The configuration or a hold may have changed since the cycle that listed this workload.
+                # All of it may have changed since the cycle that listed this workload: sizing continues the changes
+                # of a workload as soon as no Intent controls it.
                 if workload is None or blocked_reason(workload, self._config()):
+                    continue
+                if not self._is_controlling(replace(observation, workload=workload)):
+                    continue
+                if self._autoscaler_constraints(workload).forbids_resizing:
                     continue
                 pods = live_pods(self._cluster_state.list_pods(workload))
                 if has_running_pod_to_resize(workload, pods):
                     await self._executor.sync_pods(replace(observation, workload=workload, pods=pods), now)
+
+    def _leave_workloads(self) -> None:
+        """Leave all workloads to sizing: Intents are disabled."""
+        self._crashing = []
+        # Their changes keep slots of the disruption limits, which sizing shares.
+        self._executor.forget_all_but((), self._cluster_state.get)
 
     async def run_once(self, now: float) -> None:
         """Reconcile every Intent once."""

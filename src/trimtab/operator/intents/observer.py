@@ -14,7 +14,7 @@ from functools import cache
 from trimtab.actuation.effective_size import live_pods
 from trimtab.api.intent import IntentSpec
 from trimtab.api.kpiprofile import KPIType
-from trimtab.intents.kpi.availability import PodHistory, Uptime, combine_availabilities
+from trimtab.intents.kpi.availability import PodHistory, Uptime
 from trimtab.intents.kpi.client import KpiClient
 from trimtab.intents.kpi.measurement import (
     KpiDefinition,
@@ -24,7 +24,7 @@ from trimtab.intents.kpi.measurement import (
     unknown_reading,
 )
 from trimtab.intents.kpi.query import LOAD, OPERATOR_SERVER, KpiQuery, build_kpi_query, build_usage_templates
-from trimtab.intents.objective import Goal
+from trimtab.intents.objective import Goal, Objective
 from trimtab.intents.state import TargetState
 from trimtab.kube.kinds.custom import IntentRecord, resolve_profile_key
 from trimtab.kube.kinds.pods import Pod
@@ -248,15 +248,15 @@ class IntentObserver:
         pods = live_pods(self._cluster_state.list_pods(workload))
         history = self._history.get(target) or PodHistory({})
         found: dict[str, KpiReading] = {}
-        for name, query in queries.objectives.items():
-            if query is None:
-                serving = [history.availability(pod.uid) for pod in pods]
-                found[name] = KpiReading.from_value(combine_availabilities(serving))
-            else:
-                found[name] = readings[query] if isinstance(query, KpiQuery) else query
         for objective in goal.objectives:
+            query = queries.objectives[objective.name]
+            if query is None:
+                reading = _read_availability(objective, history, pods)
+            else:
+                reading = readings[query] if isinstance(query, KpiQuery) else query
             if objective.kind is KPIType.AVAILABILITY:
-                found[objective.name] = as_availability(found[objective.name], wanted=objective.value)
+                reading = as_availability(reading, wanted=objective.value)
+            found[objective.name] = reading
         more = {name: readings[query].value for name, query in queries.extra.items()}
         main = find_main_container(workload.containers)
         state = build_state(
@@ -284,3 +284,15 @@ class IntentObserver:
 
     def _find_workload(self, intent: IntentRecord) -> Workload | None:
         return self._cluster_state.get(intent.target) if intent.target else None
+
+
+def _read_availability(objective: Objective, history: PodHistory, pods: Sequence[Pod]) -> KpiReading:
+    """Read the availability of pods from their history.
+
+    It is unknown while the objective depends on pods that are starting: counted as available, pods that never get
+    ready would meet it; not counted, each scale-out would be followed by another.
+    """
+    low, high = history.combined_bounds(pod.uid for pod in pods)
+    if objective.evaluate(low) is not objective.evaluate(high):
+        return unknown_reading("it depends on pods that have not been ready yet")
+    return KpiReading.from_value(low)
