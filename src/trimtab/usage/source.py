@@ -155,6 +155,12 @@ class Source(ABC, Generic[S]):
         self.store = store
         """The store in which a polling source may keep its history."""
 
+    @classmethod
+    def shortest_step(cls, settings: S) -> float:
+        """Return the seconds below which a step would often have no sample; 0 if the source fits any step."""
+        del settings
+        return 0.0
+
     async def __aenter__(self) -> Self:
         return self
 

@@ -1,6 +1,8 @@
 """What the operator can be told: by file, environment and flags, and what it says to what cannot be."""
 
+import json
 import math
+from contextlib import nullcontext
 
 import pytest
 
@@ -180,6 +182,32 @@ def test_config_marks_the_fields_that_need_a_restart() -> None:
     assert set(restart_fields()) == {
         "metrics_source", "additional_metrics_sources", "learning", "store", "namespace", "leader_election", "webhook", "address",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("settings", "step", "is_accepted"),
+    [
+        ({}, "15s", False),
+        ({}, "59s", False),
+        ({}, "60s", True),
+        ({"step": 15}, "15s", False),  # it is polled each 30 s
+        ({"step": 15, "interval": 15}, "15s", True),
+        ({"interval": 120}, "1m", False),
+    ],
+)
+@pytest.mark.parametrize("is_additional", [False, True])
+def test_config_rejects_a_step_without_samples(
+    settings: dict[str, float], step: str, *, is_accepted: bool, is_additional: bool
+) -> None:
+    """A quarter of the steps has a sample of metrics-server then, and nothing is ever reduced."""
+    source = {"provider": "metrics-server", "settings": settings}
+    place = {"additionalMetricsSources": [source]} if is_additional else {"metricsSource": source}
+    text = json.dumps({"learning": {"step": step}, **place})
+    with nullcontext() if is_accepted else pytest.raises(ConfigurationError) as raised:
+        load_configuration(text=text, origin="config.yaml", environment={})
+    if raised:
+        line = str(raised.value)
+        assert line.startswith("config.yaml: learning.step: metrics-server does not have a sample")
 
 
 def test_config_source_is_found_by_name_or_provider() -> None:

@@ -60,6 +60,12 @@ class MetricsSource(ApiModel):
             raise validation_problem(str(error)) from None
         return self
 
+    @property
+    def shortest_step(self) -> float:
+        """The seconds below which a step of this source would often have no sample."""
+        kind = SOURCES.load_type(self.provider)
+        return kind.shortest_step(SOURCES.parse_settings(self.provider, self.settings))
+
     def trust_namespaces(self, operator_namespace: str) -> Self:
         """Return this source so that a server is discovered in the operator's and in monitoring namespaces only.
 
@@ -98,8 +104,8 @@ class LearningSettings(ApiModel):
     """The settings for reading usage and learning from it."""
 
     step: Annotated[Duration, DurationRange("1s", "15m")] = Duration.parse("1m")
-    """The time between two current samples. It must not be shorter than the interval at which usage is measured
-    (metrics-server: 1m); otherwise samples seem to be missing and nothing is reduced."""
+    """The time between two current samples. Not shorter than `step` and `interval` in the settings of a polled source
+    (metrics-server: 1m); for Prometheus, not shorter than the scrape interval."""
 
     history: Annotated[Duration, DurationRange("0s", "2160h")] = Duration.parse("192h")
     """The history to read for new containers, if the source stores it. It is also the time after an OOM kill, one day at
@@ -387,6 +393,19 @@ class OperatorConfig(ApiModel):
                 raise validation_problem(
                     f'"{name}" is the name of another source; give this one another',
                     field=f"additionalMetricsSources[{place}].name",
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _check_step(self) -> Self:
+        """Reject a step in which a source often has no sample: most of the usage would seem to be missing."""
+        for source in (self.metrics_source, *self.additional_metrics_sources):
+            if self.learning.step.seconds < source.shortest_step:
+                least = f"{source.shortest_step:g}s"
+                raise validation_problem(
+                    f"{source.provider} does not have a sample in each step of {self.learning.step.seconds:g}s; "
+                    f"use at least {least}, or set step and interval in its settings to what it measures",
+                    field="learning.step",
                 )
         return self
 

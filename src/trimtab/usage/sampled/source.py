@@ -89,6 +89,10 @@ class PollingSource(Source[S]):
         self._container_count = 0
         self._task: asyncio.Task[None] | None = None
 
+    @classmethod
+    def shortest_step(cls, settings: S) -> float:
+        return max(settings.step, settings.interval)
+
     @abstractmethod
     async def snapshot(self) -> list[ContainerSample]:
         """Return the current usage of all containers; raise `UsageError` on any failure."""
