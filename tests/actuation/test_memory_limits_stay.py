@@ -147,3 +147,51 @@ def test_memory_limit_of_a_larger_pod_stays_and_does_not_block_others(larger: st
     assert {name: live.applied for name, live in found.pods_by_name.items()} == {
         name: OLD if name == larger else more for name in found.pods_by_name
     }
+
+
+@pytest.mark.parametrize(
+    ("template", "applied", "expected"),
+    [
+        (OLD, LESS, {"web": Resources(400, None, 256 * MIB, 1024 * MIB)}),
+        (
+            GUARANTEED,
+            {"web": Resources(400, 400, 256 * MIB, 256 * MIB)},
+            {"web": Resources(400, 400, 512 * MIB, 512 * MIB)},
+        ),
+    ],
+)
+def test_new_pods_keep_a_memory_limit_that_cannot_be_lowered_and_get_the_rest(
+    template: Sizes, applied: Sizes, expected: Sizes
+) -> None:
+    """The server refused the whole resize, for each new pod and every ten minutes."""
+    found = world(template)
+    found.resized_before(applied)
+    found.replicas += 1
+    found.add_pod()
+    terms: dict[str, Any] = {"canary": QUICK, "memory_limits_fixed": True}
+    drive(found, wish({}, needed_memory=NEED, **terms), steps=30)
+    newest = max(found.pods_by_name.values(), key=lambda live: live.number)
+    assert newest.applied == expected
+    assert not any(reason == "Refused" for _, reason, _ in found.events)
+    assert found.marks.applied is not None
+    assert found.marks.applied.sizes == expected
+    assert found.written.count("annotate") == 1
+    assert found.written.count("resize") == 1
+
+
+def test_new_pods_are_not_resized_in_vain_while_a_canary_is_observed() -> None:
+    found = world()
+    found.resized_before(LESS)
+    less_cpu = {"web": Resources(200, None, 256 * MIB, 512 * MIB)}
+    terms: dict[str, Any] = {"canary": QUICK, "memory_limits_fixed": True, "min_interval": Duration(0)}
+    actuator = ChangeExecutor(found, may_write=lambda: True)
+    for step in range(60):
+        run(actuator.reconcile(KEY, wish(less_cpu, needed_memory=NEED, **terms), now=found.now))
+        if step == 1:
+            assert found.marks.change
+            found.replicas += 1
+            found.add_pod()
+        found.pass_time(30)
+    assert not any(reason == "Refused" for _, reason, _ in found.events)
+    assert found.marks.change is None
+    assert {live.applied["web"].cpu_request for live in found.pods_by_name.values()} == {200}

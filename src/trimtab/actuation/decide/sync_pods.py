@@ -9,15 +9,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from trimtab.actuation.actions import ChangeAction, Priority, ResizePod, Wait
+import msgspec
+
+from trimtab.actuation.actions import (
+    ChangeAction,
+    EmitEvent,
+    Priority,
+    ResizePod,
+    Wait,
+    WriteAnnotations,
+)
 from trimtab.actuation.change_annotations import Phase
 from trimtab.actuation.deadlines import DEADLINES
 from trimtab.actuation.decide.kube_quirks import is_crash_looping
-from trimtab.actuation.decide.method import is_restart_free
+from trimtab.actuation.decide.method import is_restart_free, list_resizable
 from trimtab.actuation.decide.observation import Observation, evaluated_once
 from trimtab.actuation.decide.startup_boost import decide_boost, is_boosted
 from trimtab.actuation.effective_size import Assignment
-from trimtab.actuation.resources import Sizes, container_sizes, has_increase, has_size
+from trimtab.actuation.resources import (
+    Sizes,
+    container_sizes,
+    format_sizes,
+    has_increase,
+    has_size,
+    keep_memory_limit,
+)
 from trimtab.kube.kinds.pods import Pod
 
 RESTART_REQUIRED = "to resize it restarts a container"
@@ -45,6 +61,43 @@ def sync_work(observation: Observation) -> SyncWork:
         if wanted is not None and (action := _resize(observation, pod, wanted)):
             resizes.append(action)
     return SyncWork(resizes, min(rechecks, default=None))
+
+
+@evaluated_once
+def raised_limits(observation: Observation) -> Sizes:
+    """Return the applied sizes with the memory limits that new pods have, where these are higher and cannot be lowered
+    in place; nothing if no new pod is concerned.
+
+    Before Kubernetes 1.34, the server would reject each resize of such a pod, which would keep all of its template's
+    size.
+    """
+    applied = observation.annotations.applied
+    if applied is None or not (observation.pod_sync.enabled and observation.desired.memory_limits_fixed):
+        return {}
+    assignment, sizes = _build_assignment(observation), dict(applied.sizes)
+    for pod in observation.live:
+        if assignment.needs_sync(pod) and not list_resizable(
+            observation, [pod], assignment.assigned_size(pod)
+        ):
+            made = {each.name: each for each in pod.containers if not each.restart_on_memory_resize}
+            sizes |= {
+                name: keep_memory_limit(made[name].resources, size)
+                for name, size in sizes.items()
+                if name in made
+            }
+    return sizes if sizes != applied.sizes else {}
+
+
+def record_raised_limits(observation: Observation) -> list[ChangeAction]:
+    """Record the higher limits as those of the workload, before new pods get the rest of its size."""
+    applied, sizes = observation.annotations.applied, raised_limits(observation)
+    assert applied is not None
+    raised = {name: size for name, size in sizes.items() if size != applied.sizes[name]}
+    noted = msgspec.structs.replace(
+        observation.annotations, applied=msgspec.structs.replace(applied, sizes=dict(sizes))
+    )
+    why = f"new pods keep the memory limit of their template, which Kubernetes before 1.34 does not lower in place: {format_sizes(raised)}"
+    return [WriteAnnotations(noted), EmitEvent("Normal", "MemoryLimitKept", why)]
 
 
 def waits_for_boosts(observation: Observation) -> bool:
@@ -131,6 +184,9 @@ def _resize(observation: Observation, pod: Pod, wanted: Sizes) -> ResizePod | No
     if has_size(pod, wanted) or is_crash_looping(pod) or observation.rejection(pod.uid, wanted):
         return None
     if not is_restart_free(pod.containers, current, wanted):
+        return None
+    # During a change, whose sizes stay as they are: once it is over, the limit is raised first.
+    if not list_resizable(observation, [pod], wanted):
         return None
     return ResizePod(pod, wanted, Priority.INCREASE if has_increase(current, wanted) else Priority.DECREASE)
 

@@ -253,6 +253,15 @@ _ALWAYS_FIRST = (
 )
 
 _IDLE = (
+    # Before PodsSynced, which would ask for the lower limit in vain, for each new pod, again and again.
+    Transition(
+        id="MemoryLimitKept",
+        states=IDLE,
+        condition=sync_pods.raised_limits,
+        actions=sync_pods.record_raised_limits,
+        when="new pods have a higher memory limit than the workload, and the cluster lowers none in place",
+        then="record the higher limit as the workload's",
+    ),
     # Before Held and all cooldowns: a new pod with the size of its template has less than all others, and waits for
     # no window, interval or person.
     Transition(
