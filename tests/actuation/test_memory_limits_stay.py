@@ -16,8 +16,8 @@ from trimtab.actuation.executor import ChangeExecutor
 from trimtab.actuation.resources import Sizes, fit_without_growth, keep_memory_limit
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import TemplateUpdate
+from trimtab.kube.kinds.pod_requests import qos_class
 from trimtab.kube.kinds.pods import ContainerTermination, Resources
-from trimtab.sizing.qos import qos_class
 
 OLD = {"web": Resources(1000, None, 512 * MIB, 1024 * MIB)}
 LESS = {"web": Resources(400, None, 256 * MIB, 512 * MIB)}

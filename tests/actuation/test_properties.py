@@ -34,9 +34,9 @@ from trimtab.actuation.resources import format_sizes, limit_memory_decrease
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, TemplateUpdate, WorkloadState
 from trimtab.kube.errors import Forbidden, Invalid, NotFound, Status
+from trimtab.kube.kinds.pod_requests import qos_class
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.rest.resources import CRON_JOBS, DAEMON_SETS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS
-from trimtab.sizing.qos import qos_class
 
 QUICK = Canary(percent=50, observation=Duration.from_seconds(30), evidence_timeout=Duration.from_seconds(30))
 PLENTY = {"web": 0}

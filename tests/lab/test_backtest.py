@@ -14,7 +14,7 @@ from trimtab.lab.oracle import Oracle
 from trimtab.lab.sample_data import generate_sample_trace
 from trimtab.lab.scores import CPU_HOUR, GIB, GIB_HOUR
 from trimtab.sizing import Settings, Strategy, TargetRange, Targets, strategy
-from trimtab.sizing.arrays import Array, Floats, Indices
+from trimtab.sizing.state import Array, Floats, Indices
 from trimtab.sizing.strategy import Traits
 from trimtab.usage.trace import Trace
 

@@ -11,7 +11,7 @@ from trimtab.kube.kinds.nodes import NodeResources, node_projection
 from trimtab.kube.kinds.quotas import limit_range_projection, resource_quota_projection
 from trimtab.kube.kinds.workloads import workload_projection
 from trimtab.kube.rest.resources import DAEMON_SETS
-from trimtab.recommender.cluster_constraints import ClusterConstraints
+from trimtab.recommender.workload import ClusterConstraints
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.sizing.proposal import Proposal, ResourceTarget

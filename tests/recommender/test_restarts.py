@@ -20,9 +20,8 @@ from trimtab.recommender.workload import recommend_workload
 from trimtab.sizing.constraints import Constraints
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.policy_rules import PolicyRules
-from trimtab.sizing.proposal import build_proposal
+from trimtab.sizing.proposal import ProposalHistory, ProposalHistorySettings, build_proposal
 from trimtab.sizing.strategy import TargetRange, Targets, Traits
-from trimtab.sizing.tracking.proposal_history import ProposalHistory, ProposalHistorySettings
 
 HOUR, DAY = 3600, 86400
 MIB = 2**20

@@ -20,8 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trimtab.sizing import Strategy, Targets, strategy
-from trimtab.sizing.arrays import Floats
-from trimtab.sizing.state.reindex import NEW_ROW, reindex
+from trimtab.sizing.state import NEW_ROW, Floats, reindex
 
 STEP = 900.0
 START = 1.7e9

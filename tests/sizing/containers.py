@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from trimtab.api.optimizationpolicy import HpaMode, LimitMode, OptimizationPolicySpec
 from trimtab.api.quantity import MIB, ResourceName
 from trimtab.kube.kinds.nodes import NodeResources
+from trimtab.kube.kinds.pod_requests import BURSTABLE, GUARANTEED, qos_class
 from trimtab.kube.kinds.pods import Container, Resources, Role
 from trimtab.sizing.constraints import AllowedRange, AllowedRanges, Constraints, UtilisationTarget
 from trimtab.sizing.evidence import Evidence, Heap, OomKills
 from trimtab.sizing.guards.context import GuardContext
 from trimtab.sizing.policy_rules import PolicyRules, ResourceRules
 from trimtab.sizing.proposal import Proposal, ResourceTarget
-from trimtab.sizing.qos import BURSTABLE, GUARANTEED, qos_class
 from trimtab.sizing.recommend import build_guard_contexts, recommend_container
 from trimtab.sizing.recommendation import Recommendation
 

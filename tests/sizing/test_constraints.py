@@ -7,6 +7,7 @@ from typing import Any
 
 from trimtab.kube.kinds.hpas import AutoscalerTarget, HorizontalPodAutoscaler, UtilizationTarget
 from trimtab.kube.kinds.nodes import Node, NodeResources
+from trimtab.kube.kinds.pod_requests import qos_class
 from trimtab.kube.kinds.pods import Container, Resources
 from trimtab.kube.kinds.quotas import LimitRange, LimitRangeItem, ResourceList, ResourceQuota, ResourceRatios
 from trimtab.sizing.constraints import (
@@ -17,9 +18,7 @@ from trimtab.sizing.constraints import (
     sum_other_containers,
     utilisation_targets,
 )
-from trimtab.sizing.nodegroups import group_proposals, merge_largest, node_group
-from trimtab.sizing.proposal import Proposal, ResourceTarget
-from trimtab.sizing.qos import qos_class
+from trimtab.sizing.proposal import Proposal, ResourceTarget, group_proposals, merge_largest, node_group
 
 GIB = 2**30
 

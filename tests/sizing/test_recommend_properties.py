@@ -36,6 +36,7 @@ from trimtab.api.format import format_step
 from trimtab.api.optimizationpolicy import HpaMode, LimitMode, MetricsConfig
 from trimtab.api.quantity import MIB
 from trimtab.kube.kinds.nodes import NodeResources
+from trimtab.kube.kinds.pod_requests import qos_class
 from trimtab.kube.kinds.pods import Container, Resources
 from trimtab.sizing import strategy
 from trimtab.sizing.constraints import (
@@ -44,8 +45,8 @@ from trimtab.sizing.constraints import (
     sum_other_containers,
 )
 from trimtab.sizing.evidence import Evidence
-from trimtab.sizing.guards.change_size import round_up
 from trimtab.sizing.guards.oom import MAX_OOM_RAISES
+from trimtab.sizing.guards.requests import round_up
 from trimtab.sizing.policy_rules import PolicyRules, ResourceRules
 from trimtab.sizing.proposal import (
     Proposal,
@@ -54,7 +55,6 @@ from trimtab.sizing.proposal import (
     describe_settings,
     percentile_settings,
 )
-from trimtab.sizing.qos import qos_class
 from trimtab.sizing.recommend import recommend_container, recommend_pod
 from trimtab.sizing.recommendation import MAX_TEXT, Factor, Recommendation
 from trimtab.sizing.safe_minimum import safe_limit, sized_resource

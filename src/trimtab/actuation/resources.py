@@ -14,7 +14,7 @@ from typing import Any
 from trimtab.api.format import format_exact, format_step
 from trimtab.api.quantity import MIB
 from trimtab.kube.kinds.pods import Container, Pod, RequestLimit, Resources
-from trimtab.sizing.guards.change_size import round_up
+from trimtab.sizing.guards.requests import round_up
 
 Sizes = Mapping[str, Resources]
 """Resources by container name."""

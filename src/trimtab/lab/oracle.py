@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from trimtab.sizing import Settings, Strategy, TargetRange, Targets
-from trimtab.sizing.arrays import Array, Floats, Indices
+from trimtab.sizing.state import Array, Floats, Indices
 from trimtab.usage.trace import Trace
 
 

@@ -49,7 +49,7 @@ from trimtab.kube.rest.resources import (
     Resource,
 )
 from trimtab.operator.policy_matching import PolicyMatcher
-from trimtab.recommender.cluster_constraints import ClusterConstraints
+from trimtab.recommender.workload import ClusterConstraints
 from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
 from trimtab.usage.usage import PodContainer
 

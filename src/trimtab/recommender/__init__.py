@@ -5,16 +5,15 @@ from typing import TYPE_CHECKING
 from trimtab.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from trimtab.recommender.cluster_constraints import ClusterConstraints
     from trimtab.recommender.recommender import Recommender
-    from trimtab.recommender.workload import WorkloadRecommendation, recommend_workload
+    from trimtab.recommender.workload import ClusterConstraints, WorkloadRecommendation, recommend_workload
 
 __all__ = ["ClusterConstraints", "Recommender", "WorkloadRecommendation", "recommend_workload"]
 
 __getattr__ = lazy_exports(
     __name__,
     {
-        "ClusterConstraints": "cluster_constraints",
+        "ClusterConstraints": "workload",
         "Recommender": "recommender",
         "WorkloadRecommendation": "workload",
         "recommend_workload": "workload",

@@ -19,15 +19,19 @@ import msgspec
 import numpy as np
 
 from trimtab.recommender.oom_kills import MemorySize, OomKill
-from trimtab.sizing.arrays import Floats, Indices
 from trimtab.sizing.evidence import Evidence
-from trimtab.sizing.proposal import Proposal, build_proposal, describe_settings
+from trimtab.sizing.proposal import (
+    HOUR,
+    Proposal,
+    ProposalHistory,
+    ProposalHistorySettings,
+    build_proposal,
+    describe_settings,
+)
 from trimtab.sizing.recommendation import Factor
-from trimtab.sizing.state.array_state import ArrayState
-from trimtab.sizing.state.reindex import NEW_ROW, reindex
+from trimtab.sizing.state import NEW_ROW, ArrayState, Floats, Indices, reindex
 from trimtab.sizing.strategy import Strategy, TargetRange, Targets, strategy
 from trimtab.sizing.tracking.evidence_tracker import EvidenceTracker, EvidenceTrackerSettings
-from trimtab.sizing.tracking.proposal_history import HOUR, ProposalHistory, ProposalHistorySettings
 from trimtab.usage.aggregation import max_over_replicas, per_replica
 from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
 from trimtab.usage.usage import Usage

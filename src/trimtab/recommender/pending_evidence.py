@@ -14,7 +14,7 @@ import numpy as np
 
 from trimtab.recommender.cohort import LatestUsage
 from trimtab.sizing.evidence import Evidence
-from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY
+from trimtab.sizing.state import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY
 from trimtab.usage.aggregation import max_over_replicas
 from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
 from trimtab.usage.trace import Floats

@@ -15,6 +15,7 @@ from trimtab.actuation.effective_size import PodSync, effective_containers
 from trimtab.api.format import format_step
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec, UpdateStrategy
 from trimtab.api.quantity import MIB
+from trimtab.kube.kinds.pod_requests import BEST_EFFORT, qos_class
 from trimtab.kube.kinds.pods import Container, Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.operator.cluster_state import ClusterState
@@ -28,7 +29,6 @@ from trimtab.scan.usage_totals import UsageTotals
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.policy_rules import PolicyRules, SafetyDefaults
 from trimtab.sizing.proposal import Proposal, ResourceTarget
-from trimtab.sizing.qos import BEST_EFFORT, qos_class
 from trimtab.sizing.recommendation import Factor, Recommendation
 from trimtab.usage.pod_ownership import WorkloadContainer
 

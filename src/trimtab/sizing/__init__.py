@@ -10,7 +10,7 @@ All containers are sized at once, in arrays with one element per container:
 """
 
 from trimtab.plugins import Settings
-from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY, deduplicate_kills
+from trimtab.sizing.state import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY, deduplicate_kills
 from trimtab.sizing.strategy import STRATEGIES, Strategy, TargetRange, Targets, strategy
 
 __all__ = [

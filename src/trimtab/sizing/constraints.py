@@ -1,5 +1,4 @@
-"""The constraints of one container: its pod, the limits and quota of its namespace, the nodes, and an
-autoscaler.
+"""The constraints of one container: its pod, the limits and quota of its namespace, the nodes, and an autoscaler.
 
 Every constraint is optional: an unknown one does not bound. Amounts are millicores and bytes.
 """
@@ -66,7 +65,7 @@ class Constraints(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The constraints of one container."""
 
     qos_class: str = ""
-    """The QoS class of the pod (`trimtab.sizing.qos` computes it)."""
+    """The QoS class of the pod (`trimtab.kube.kinds.pod_requests` computes it)."""
     other_containers: Resources = Resources(*_NOTHING)
     """The sum of the resources of the containers that run beside this one."""
     replicas: int = 1

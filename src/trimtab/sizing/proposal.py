@@ -1,4 +1,4 @@
-"""The proposal of a strategy for one container: one row of its arrays, as a record.
+"""Proposals: what a strategy asks for one container, now and over the last day, and for groups of nodes.
 
 The numbers are those of the strategy, NaN and implausible ones included; the data quality check decides what
 is accepted.
@@ -7,13 +7,19 @@ is accepted.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from math import isnan
 from typing import Any, NamedTuple
 
 import msgspec
 
 from trimtab.api.optimizationpolicy import MetricsConfig
+from trimtab.kube.kinds.nodes import Node
+from trimtab.plugins import Settings
 from trimtab.sizing.recommendation import Factor
+from trimtab.sizing.state import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY, Array, ArrayState
+from trimtab.sizing.stats.window import RollingMaxima
 from trimtab.sizing.strategy import TargetRange, Targets, Traits
 
 ROUNDING_TOLERANCE = 1e-6
@@ -115,4 +121,79 @@ def _build_target(
         tuple(target * units for target in recent),
         traits.covers_stabilization,
         traits.damps_changes,
+    )
+
+
+HOUR = 3600.0
+HOURS_KEPT = 25
+"""The number of hours: the present one, and those of which the day before has a part."""
+
+
+class ProposalHistorySettings(Settings):
+    """The settings of a proposal history; there are none."""
+
+
+class ProposalHistory(ArrayState[ProposalHistorySettings]):
+    """The highest targets of each hour, in a ring."""
+
+    name = "proposed"
+
+    def __init__(self, containers: int, settings: ProposalHistorySettings) -> None:
+        super().__init__(containers, settings)
+        self._cpu = RollingMaxima(containers, seconds=HOURS_KEPT * HOUR, slices=HOURS_KEPT)
+        self._memory = RollingMaxima(containers, seconds=HOURS_KEPT * HOUR, slices=HOURS_KEPT)
+
+    def record(self, t: float, targets: Targets) -> None:
+        """Record the targets of `t` seconds."""
+        self._cpu.add(t, targets.cpu.target, MAX_PLAUSIBLE_CPU)
+        self._memory.add(t, targets.memory.target, MAX_PLAUSIBLE_MEMORY)
+
+    def is_due(self, t: float, *, until: float) -> bool:
+        """Return whether the hour of `t` has no proposal yet and will still be remembered at `until`."""
+        return until // HOUR - t // HOUR < HOURS_KEPT and not self._cpu.has_begun(t)
+
+    def recent_targets(self, t: float, container: int) -> RecentTargets:
+        """Return the targets that were proposed for this container up to `t`."""
+        return RecentTargets(self._cpu.peaks_by_age(t, container), self._memory.peaks_by_age(t, container))
+
+    def arrays(self) -> dict[str, Array]:
+        return self._cpu.arrays("cpu.") | self._memory.arrays("memory.")
+
+    def load_arrays(self, arrays: Mapping[str, Array]) -> None:
+        self._cpu.load_arrays("cpu.", arrays)
+        self._memory.load_arrays("memory.", arrays)
+
+
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+
+
+def node_group(node: Node, label: str = INSTANCE_TYPE) -> str:
+    """Return the group of a node: the value of the label, or else its size."""
+    size = node.allocatable
+    return dict(node.labels).get(label) or f"{size.cpu // 1000} cores, {size.memory >> 30} GiB"
+
+
+def group_proposals(proposals: Mapping[str, Proposal], groups: Mapping[str, str]) -> dict[str, Proposal]:
+    """Return the largest proposal of each group, from one per node; a node without a group is its own group."""
+    members: defaultdict[str, list[Proposal]] = defaultdict(list)
+    for node, proposal in proposals.items():
+        members[groups.get(node, node)].append(proposal)
+    return {group: merge_largest(found) for group, found in members.items()}
+
+
+def merge_largest(proposals: Iterable[Proposal]) -> Proposal:
+    """Return the largest targets of these proposals, by resource; a proposal without a target does not count."""
+    everyone = tuple(proposals)
+    return Proposal(
+        cpu=_pick_largest(one.cpu for one in everyone),
+        memory=_pick_largest(one.memory for one in everyone),
+        strategy=everyone[0].strategy,
+        facts=everyone[0].facts if len(everyone) == 1 else (),
+    )
+
+
+def _pick_largest(asks: Iterable[ResourceTarget]) -> ResourceTarget:
+    """Return the whole target with the highest amount, because its deadband belongs to it."""
+    return max(
+        (ask for ask in asks if not isnan(ask.target)), key=lambda ask: ask.target, default=ResourceTarget()
     )

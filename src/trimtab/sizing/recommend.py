@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from trimtab.api.quantity import MIB, ResourceName
+from trimtab.kube.kinds.pod_requests import is_guaranteed, qos_class
 from trimtab.kube.kinds.pods import Container, RequestLimit, Resources
 from trimtab.sizing.constraints import Constraints, sum_other_containers
 from trimtab.sizing.evidence import Evidence
@@ -19,7 +20,6 @@ from trimtab.sizing.guards.limits import RequestLimitPair, check_conflict
 from trimtab.sizing.guards.pipeline import LARGEST_STEP, apply_guards
 from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.sizing.proposal import Proposal
-from trimtab.sizing.qos import is_guaranteed, qos_class
 from trimtab.sizing.recommendation import Recommendation
 
 _NO_PROPOSAL = Proposal(strategy="none")

@@ -4,7 +4,7 @@ The answer rests on evidence alone (peaks, OOM kills, heaps, coverage) and on th
 bound. It is pure, and it is the only place that answers: every part that lowers a container, or restores an
 earlier size, asks here:
 
-* the sizing pipeline (`guards.floors`), for every recommendation of policies, `scan` and `patch`
+* the sizing pipeline (`guards.requests`), for every recommendation of policies, `scan` and `patch`
 * `recommender.workload`, whose answer (`needed_memory`) actuation uses for new changes and for reverts
 * Intents, the VPA drop-in and pod admission, before they give a container less than it has
 

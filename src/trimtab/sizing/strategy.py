@@ -16,9 +16,8 @@ from typing import Any, ClassVar, NamedTuple
 
 from trimtab.errors import TrimtabError
 from trimtab.plugins import Family, Settings
-from trimtab.sizing.arrays import Floats, Indices
 from trimtab.sizing.recommendation import Factor
-from trimtab.sizing.state.array_state import ArrayState, S
+from trimtab.sizing.state import ArrayState, Floats, Indices, S
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,10 +24,10 @@ from trimtab.actuation.decide.sync_pods import sync_work
 from trimtab.actuation.resources import Sizes, container_sizes, restrict_to_fields
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import StartupBoost
+from trimtab.kube.kinds.pod_requests import qos_class
 from trimtab.kube.kinds.pods import Container, Pod, Resources
 from trimtab.kube.kinds.quotas import LimitRange, LimitRangeItem, ResourceList, ResourceQuota, ResourceRatios
 from trimtab.kube.kinds.workloads import Workload
-from trimtab.sizing.qos import qos_class
 
 MADE = {"web": LARGE}
 GROWN = Resources(500, None, 160 * MIB, 256 * MIB)

@@ -15,8 +15,8 @@ from trimtab.actuation.decide.transitions import next_actions
 from trimtab.actuation.resources import Sizes
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import StartupBoost
+from trimtab.kube.kinds.pod_requests import qos_class
 from trimtab.kube.kinds.pods import Resources
-from trimtab.sizing.qos import qos_class
 
 RULE = StartupBoost(factor=3, duration=Duration.parse("2m"))
 OWN = {"web": SMALL}

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from trimtab.plugins import Settings
-from trimtab.sizing.arrays import Array, Floats, Indices
+from trimtab.sizing.state import Array, Floats, Indices
 from trimtab.sizing.strategy import Strategy, TargetRange, Targets
 
 

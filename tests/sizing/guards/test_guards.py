@@ -40,13 +40,13 @@ from trimtab.sizing.constraints import (
     sum_other_containers,
 )
 from trimtab.sizing.evidence import Evidence, Heap, OomKills
-from trimtab.sizing.guards import change_size, floors, limits
-from trimtab.sizing.guards.change_size import round_up
+from trimtab.sizing.guards import limits, requests
 from trimtab.sizing.guards.context import GuardStep, NoChange
 from trimtab.sizing.guards.data_quality import check_data_quality
 from trimtab.sizing.guards.limits import RequestLimitPair
 from trimtab.sizing.guards.oom import raise_after_kills
 from trimtab.sizing.guards.pipeline import CHANGE_GUARDS, DEADBAND_GUARDS, FINAL_GUARDS, LIMIT_GUARDS
+from trimtab.sizing.guards.requests import round_up
 from trimtab.sizing.policy_rules import PolicyRules, ResourceRules
 from trimtab.sizing.proposal import Proposal, ResourceTarget
 from trimtab.sizing.recommend import recommend_container, recommend_pod
@@ -185,9 +185,9 @@ def test_stabilization_window_is_in_whole_clock_hours(hours: float, gets: int) -
 def test_stabilization_is_left_to_a_strategy_that_covers_it() -> None:
     lasting = Proposal(cpu=ResourceTarget(300, recent=(300, 800), covers_stabilization=True), strategy="test")
     case = cases(proposal=lasting, asked=with_(FREE, stabilization=DAY))[0]
-    assert floors.check_stabilization(case) is None
+    assert requests.check_stabilization(case) is None
     restarting = with_(case, restarts_container=True)
-    assert floors.check_stabilization(restarting) is not None, (
+    assert requests.check_stabilization(restarting) is not None, (
         "a forecast moves with its window, and pods restart for it"
     )
     assert lasting.cpu.raise_to_recent().target == 800, (
@@ -366,34 +366,34 @@ def test_bounds_do_not_lower_a_request_below_the_hpa_floor() -> None:
 
 def test_deadband_keeps_request_within_the_plausible_range() -> None:
     case, _ = cases(proposal=Proposal(cpu=ResourceTarget(700.0, 500.0, 1200.0), strategy="test"))
-    assert change_size.apply_deadband(700, case) == GuardStep(
+    assert requests.apply_deadband(700, case) == GuardStep(
         1000, "lies between 500m and 1200m: not worth a change", "strategy"
     )
 
 
 def test_minimum_change_skips_small_changes_by_share_and_amount() -> None:
     case, _ = cases(asked=with_(FREE, minimum_change=0.25))
-    assert change_size.apply_minimum_change(801, case) is not None
-    assert change_size.apply_minimum_change(800, case) is None
+    assert requests.apply_minimum_change(801, case) is not None
+    assert requests.apply_minimum_change(800, case) is None
     restarting = with_(case, restarts_container=True)
-    assert change_size.apply_minimum_change(763, restarting) is not None, "a restart must be worth more"
-    assert change_size.apply_minimum_change(761, restarting) is None
+    assert requests.apply_minimum_change(763, restarting) is not None, "a restart must be worth more"
+    assert requests.apply_minimum_change(761, restarting) is None
     tiny, _ = cases(asked=with_(FREE, cpu=with_(FREE.cpu, min_change=5)), has=Resources(10))
-    assert change_size.apply_minimum_change(6, tiny) is not None
-    assert change_size.apply_minimum_change(5, tiny) is None
+    assert requests.apply_minimum_change(6, tiny) is not None
+    assert requests.apply_minimum_change(5, tiny) is None
 
 
 def test_largest_step_limits_increase_and_decrease() -> None:
     asked = rules()
     assert asked.memory.max_decrease < asked.memory.max_increase
     cpu, memory = cases(asked=asked)
-    assert change_size.apply_largest_step(1, cpu) == GuardStep(
+    assert requests.apply_largest_step(1, cpu) == GuardStep(
         500, "at most 50% less at once", "policy changes.cpu"
     )
-    assert change_size.apply_largest_step(9000, cpu) == GuardStep(
+    assert requests.apply_largest_step(9000, cpu) == GuardStep(
         3000, "at most 200% more at once", "policy changes.cpu"
     )
-    shrunk = change_size.apply_largest_step(1, memory)
+    shrunk = requests.apply_largest_step(1, memory)
     assert shrunk is not None
     assert shrunk.amount == math.ceil(GIB * 0.7)
 
@@ -911,10 +911,10 @@ def test_documented_explanation_example_is_current() -> None:
 
 def test_documentation_lists_every_guard() -> None:
     page = (Path(__file__).parents[3] / "docs" / "explanation" / "sizing.md").read_text()
-    sources = "".join(Path(str(module.__file__)).read_text() for module in (safe_minimum, floors))
+    sources = "".join(Path(str(module.__file__)).read_text() for module in (safe_minimum, requests))
     floor_names = {
         *re.findall(r'(?:SafeMinimum|_build_request_floor)\(\s*"([\w ]+)"', sources),
-        floors.UTILISATION,
+        requests.UTILISATION,
     }
     assert len(floor_names) == 10
     assert [name for name in sorted(floor_names) if f"| {name} |" not in page] == []

@@ -10,7 +10,7 @@ from math import exp, isnan, log, nan
 
 import numpy as np
 
-from trimtab.sizing.arrays import Floats
+from trimtab.sizing.state import Floats
 from trimtab.sizing.strategies.trimtab_engine.kernels import (
     CostModel,
     DecayFactors,

@@ -7,7 +7,7 @@ from trimtab.lab.backtest import BacktestSchedule, backtest
 from trimtab.lab.sample_data import generate_sample_trace
 from trimtab.lab.workloads import generate
 from trimtab.sizing import Strategy, Targets, strategy
-from trimtab.sizing.arrays import Floats
+from trimtab.sizing.state import Floats
 from trimtab.sizing.strategies.trimtab import TrimtabSettings
 from trimtab.sizing.strategies.trimtab_engine import kernels as forecast
 from trimtab.usage.trace import Trace

@@ -15,9 +15,9 @@ from trimtab.actuation.change_annotations import UpdateMethod
 from trimtab.actuation.decide.observation import Observation
 from trimtab.actuation.resources import Sizes, keep_memory_limit, restrict_to_fields
 from trimtab.api.optimizationpolicy import TemplateUpdate
+from trimtab.kube.kinds.pod_requests import qos_class
 from trimtab.kube.kinds.pods import Container, Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
-from trimtab.sizing.qos import qos_class
 
 # The templates of these kinds merge by container. Other kinds may treat the list as atomic, so that applying
 # one container would remove the rest.

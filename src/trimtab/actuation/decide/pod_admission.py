@@ -16,11 +16,11 @@ from collections.abc import Collection, Iterable, Sequence
 from trimtab.actuation.change_annotations import read_change_annotations
 from trimtab.actuation.effective_size import Assignment
 from trimtab.actuation.resources import Sizes, container_sizes, has_increase
+from trimtab.kube.kinds.pod_requests import qos_class
 from trimtab.kube.kinds.pods import Pod
 from trimtab.kube.kinds.quotas import LimitRange, ResourceList, ResourceQuota
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.sizing.constraints import AllowedRange, merge_limit_ranges
-from trimtab.sizing.qos import qos_class
 
 
 def admission_size(

@@ -1,5 +1,5 @@
-"""The resources that a pod reserves on its node, as kube-scheduler counts them: `PodRequests` of
-k8s.io/component-helpers.
+"""What Kubernetes derives from the requests and limits of a pod's containers: what the pod reserves on its node, as
+kube-scheduler counts it (`PodRequests` of k8s.io/component-helpers), and its QoS class.
 """
 
 from __future__ import annotations
@@ -75,3 +75,25 @@ def _sum_requests(
     if not is_stated and (limit := getattr(pod_resources, f"{resource}_limit")) is not None:
         return int(limit)  # where no container requests anything, a limit of the pod is its request as well
     return max(running, starting)
+
+
+GUARANTEED = "Guaranteed"
+BURSTABLE = "Burstable"
+BEST_EFFORT = "BestEffort"
+
+
+def qos_class(containers: Iterable[Resources]) -> str:
+    """Return the class of a pod with these containers, init containers included."""
+    everyone = tuple(containers)
+    if all(map(is_guaranteed, everyone)):
+        return GUARANTEED
+    return BURSTABLE if any(map(_has_requests_or_limits, everyone)) else BEST_EFFORT
+
+
+def is_guaranteed(has: Resources) -> bool:
+    """Return whether both limits are set and requests equal them or are unset."""
+    return all(limit and request in {None, limit} for request, limit in (has.cpu, has.memory))
+
+
+def _has_requests_or_limits(has: Resources) -> bool:
+    return any(has.amounts)

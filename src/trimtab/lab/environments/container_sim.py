@@ -31,7 +31,7 @@ from trimtab.lab.environments.reward import (
 from trimtab.lab.neural.actions import ActionRange, build_observation, cpu_action_range, memory_action_range
 from trimtab.lab.neural.features import HourlyUsage, OpenHour, add_samples
 from trimtab.lab.simulator import physics
-from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY
+from trimtab.sizing.state import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY
 from trimtab.usage.trace import Floats, Trace
 
 HOUR = 3600.0

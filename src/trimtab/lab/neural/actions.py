@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from trimtab.lab.neural.features import FEATURES
-from trimtab.sizing.arrays import Floats
+from trimtab.sizing.state import Floats
 
 ACTION_SIZE = 2
 EXTRA_FEATURES = 5

@@ -29,8 +29,14 @@ from trimtab.lab.neural.actions import (
 from trimtab.lab.neural.features import HOUR, HourClock, HourlyUsage
 from trimtab.lab.neural.network import build_network, load_weights, predict
 from trimtab.plugins import Settings
-from trimtab.sizing.arrays import Array, Floats, Indices
-from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY, deduplicate_kills
+from trimtab.sizing.state import (
+    MAX_PLAUSIBLE_CPU,
+    MAX_PLAUSIBLE_MEMORY,
+    Array,
+    Floats,
+    Indices,
+    deduplicate_kills,
+)
 from trimtab.sizing.strategy import Strategy, TargetRange, Targets, Traits
 
 OOM_NEED_SHARE = 0.5

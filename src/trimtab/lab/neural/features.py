@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from trimtab.sizing.arrays import Array, Floats
+from trimtab.sizing.state import Array, Floats
 
 HOUR, DAY, WEEK = 3600.0, 86400.0, 7 * 86400.0
 HOURS = 168

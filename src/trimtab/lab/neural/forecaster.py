@@ -24,8 +24,14 @@ from pydantic import Field
 from trimtab.lab.neural.features import FEATURES, HourClock, HourlyUsage
 from trimtab.lab.neural.network import Network, build_network, load_weights, predict
 from trimtab.plugins import Settings
-from trimtab.sizing.arrays import Array, Floats, Indices
-from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY, deduplicate_kills
+from trimtab.sizing.state import (
+    MAX_PLAUSIBLE_CPU,
+    MAX_PLAUSIBLE_MEMORY,
+    Array,
+    Floats,
+    Indices,
+    deduplicate_kills,
+)
 from trimtab.sizing.strategy import Strategy, TargetRange, Targets, Traits
 
 MONTH_HOURS = 720.0

@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 
 from trimtab.errors import TrimtabError
-from trimtab.sizing.arrays import Array, Floats
+from trimtab.sizing.state import Array, Floats
 
 MAX_INPUT_DEVIATIONS = 6.0
 """Inputs are cut at so many standard deviations: nothing is known farther out."""

@@ -14,6 +14,7 @@ from trimtab.actuation.kube_cluster import ANNOTATIONS_MANAGER
 from trimtab.actuation.pod_options import OPTIONS_ANNOTATION, OPTIONS_MANAGER, OptionsAnnotation
 from trimtab.actuation.resources import Sizes
 from trimtab.kube.errors import Conflict, DisruptionBlocked, Invalid, NotFound, Status
+from trimtab.kube.kinds.pod_requests import qos_class
 from trimtab.kube.kinds.pods import Container, Pod, PodResize, Resources
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.kube.runtime.event_correlator import EventType
@@ -21,7 +22,6 @@ from trimtab.lab.simulator.kubelet import IN_PROGRESS, RESIZE_DELAY
 from trimtab.lab.simulator.objects import SimulatedPod, SimulatedWorkload, with_sizes
 from trimtab.lab.simulator.physics import UNSCHEDULED
 from trimtab.lab.simulator.world import SimulatedWorld
-from trimtab.sizing.qos import qos_class
 
 
 class SimulatedCluster:

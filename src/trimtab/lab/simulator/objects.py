@@ -13,6 +13,7 @@ import msgspec
 
 from trimtab.actuation.resources import Sizes, container_sizes, merge_sizes
 from trimtab.kube.cache.projection import OwnerReference
+from trimtab.kube.kinds.pod_requests import qos_class
 from trimtab.kube.kinds.pods import (
     Container,
     ContainerStatus,
@@ -24,7 +25,6 @@ from trimtab.kube.kinds.pods import (
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.kube.rest.resources import DEPLOYMENTS, STATEFUL_SETS
 from trimtab.lab.simulator.scenario import WorkloadSpec
-from trimtab.sizing.qos import qos_class
 
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 """The characters from which Kubernetes generates names."""

@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 from trimtab.actuation.resources import Sizes
+from trimtab.kube.kinds import pod_requests
 from trimtab.kube.kinds.pods import Container, ContainerTermination, Pod
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.runtime.delay_heap import DelayHeap
@@ -41,13 +42,16 @@ from trimtab.lab.simulator.physics import (
 )
 from trimtab.lab.simulator.rollout import reconcile_workload
 from trimtab.lab.simulator.scenario import Scenario, WorkloadSpec
-from trimtab.sizing import qos
 
 MONDAY = 1767571200.0
 """The midnight before the first Monday of 2026: a simulation's week begins with its working days."""
 _WEEK = 7 * 86400.0
 _FIRST_MONDAY = 4 * 86400.0
-_QOS = {qos.GUARANTEED: GUARANTEED, qos.BURSTABLE: BURSTABLE, qos.BEST_EFFORT: BEST_EFFORT}
+_QOS = {
+    pod_requests.GUARANTEED: GUARANTEED,
+    pod_requests.BURSTABLE: BURSTABLE,
+    pod_requests.BEST_EFFORT: BEST_EFFORT,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +264,7 @@ class SimulatedWorld:
         for place, row in enumerate(rows):
             self._by_row[row] = pod, place
             self.container_arrays.set_resources(row, pod.applied[place])
-            self.container_arrays.containers.qos[row] = _QOS[qos.qos_class(pod.applied)]
+            self.container_arrays.containers.qos[row] = _QOS[pod_requests.qos_class(pod.applied)]
         self.mark_changed(pod)
         self.mark_changed(workload)
         return pod

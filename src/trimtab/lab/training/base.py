@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from trimtab.lab.training.provenance import describe_settings
-from trimtab.sizing.arrays import Array
+from trimtab.sizing.state import Array
 
 
 class Learner(ABC):

@@ -14,7 +14,7 @@ from trimtab.lab.training import jax_network
 from trimtab.lab.training.base import Learner
 from trimtab.lab.training.rollouts import Rollout, RolloutShard, run_shard
 from trimtab.lab.training.workers import Workers, run_locally
-from trimtab.sizing.arrays import Array
+from trimtab.sizing.state import Array
 from trimtab.usage.trace import Floats
 
 COST_NAMES = ("cpu slack", "memory slack", "time under", "unserved", "throttled", "ooms", "changes")

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trimtab.lab.neural.features import FEATURES, HOUR, MAX_LOG_RATIO, HourlyUsage
-from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY
+from trimtab.sizing.state import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY
 from trimtab.usage.trace import Floats, Trace
 
 Singles = npt.NDArray[np.float32]

@@ -24,7 +24,7 @@ from trimtab.lab.training.base import Learner
 from trimtab.lab.training.dataset import Examples, build_examples
 from trimtab.lab.training.provenance import describe_settings
 from trimtab.lab.training.workers import Workers, run_locally
-from trimtab.sizing.arrays import Array
+from trimtab.sizing.state import Array
 from trimtab.usage.trace import Trace
 
 TAUS = np.array([0.05, 0.2, 0.4, 0.6, 0.75, 0.85, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9997], np.float32)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from trimtab.lab.neural.network import MAX_INPUT_DEVIATIONS, Network
-from trimtab.sizing.arrays import Array
+from trimtab.sizing.state import Array
 
 Parameters = dict[str, Any]
 FIXED = ("middle", "width")

@@ -19,7 +19,7 @@ from trimtab.errors import TrimtabError
 from trimtab.lab.training import provenance
 from trimtab.lab.training.base import Learner
 from trimtab.lab.training.provenance import Provenance
-from trimtab.sizing.arrays import Array
+from trimtab.sizing.state import Array
 
 CHECKPOINT, FIGURES = "checkpoint.npz", "figures.csv"
 UpdateCallback = Callable[[int, dict[str, float]], None]

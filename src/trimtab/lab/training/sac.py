@@ -21,7 +21,7 @@ from trimtab.lab.training import jax_network
 from trimtab.lab.training.base_agent import AgentLearner, RolloutConfig, to_numpy_network
 from trimtab.lab.training.rollouts import MAX_LOG_SPREAD, MIN_LOG_SPREAD, Rollout
 from trimtab.lab.training.workers import Workers, run_locally
-from trimtab.sizing.arrays import Array
+from trimtab.sizing.state import Array
 
 CRITICS = ("one", "two")
 

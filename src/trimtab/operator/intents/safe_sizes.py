@@ -20,10 +20,10 @@ from trimtab.kube.kinds.pods import Container, Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.policy.resolver import PolicyResolver
-from trimtab.recommender.cluster_constraints import ClusterConstraints
 from trimtab.recommender.cohort import ContainerEstimate
 from trimtab.recommender.recommender import Recommender
 from trimtab.recommender.workload import (
+    ClusterConstraints,
     WorkloadRecommendation,
     list_sized_containers,
     recommend_workload,

@@ -21,11 +21,15 @@ from trimtab.operator.policy.resolver import PolicyResolver
 from trimtab.operator.policy.status_writer import PolicyStatusWriter
 from trimtab.operator.sizing.view_publisher import WorkloadViewPublisher
 from trimtab.operator.vpa.recommender import VpaRecommender
-from trimtab.recommender.cluster_constraints import ClusterConstraints, largest_node
 from trimtab.recommender.cohort import LatestUsage
 from trimtab.recommender.cohort_store import TrackedContainer
 from trimtab.recommender.recommender import Recommender
-from trimtab.recommender.workload import count_containers_per_pod, list_sized_containers
+from trimtab.recommender.workload import (
+    ClusterConstraints,
+    count_containers_per_pod,
+    largest_node,
+    list_sized_containers,
+)
 from trimtab.sizing.recommendation import Recommendation
 from trimtab.usage.pod_ownership import WorkloadContainer
 

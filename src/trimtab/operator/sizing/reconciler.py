@@ -34,11 +34,15 @@ from trimtab.operator.policy.status_writer import PolicyStatusWriter
 from trimtab.operator.sizing.harm_signals import read_throttling
 from trimtab.operator.sizing.view_publisher import WorkloadViewPublisher
 from trimtab.operator.vpa.recommender import VpaRecommender
-from trimtab.recommender.cluster_constraints import ClusterConstraints
 from trimtab.recommender.cohort import ContainerEstimate
 from trimtab.recommender.oom_kills import OomKill
 from trimtab.recommender.recommender import Recommender
-from trimtab.recommender.workload import WorkloadRecommendation, list_sized_containers, recommend_workload
+from trimtab.recommender.workload import (
+    ClusterConstraints,
+    WorkloadRecommendation,
+    list_sized_containers,
+    recommend_workload,
+)
 from trimtab.sizing.evidence import Evidence
 from trimtab.usage.pod_ownership import WorkloadContainer
 

@@ -28,7 +28,7 @@ from trimtab.kube.rest.client import Object, PatchType
 from trimtab.kube.rest.object_client import ObjectClient
 from trimtab.kube.rest.resources import VPAS
 from trimtab.operator.cluster_state import ClusterState
-from trimtab.sizing.guards.change_size import round_up
+from trimtab.sizing.guards.requests import round_up
 from trimtab.sizing.proposal import Proposal, ResourceTarget
 
 log = structlog.get_logger(__name__)

@@ -25,10 +25,16 @@ from numba import njit
 from pydantic import Field
 
 from trimtab.plugins import Settings
-from trimtab.sizing.arrays import Array, Floats, Indices
+from trimtab.sizing.baselines.autopilot_window import BUCKETS, MIN_CPU_UNIT, MIN_MEMORY_UNIT, UsageScaler
+from trimtab.sizing.state import (
+    MAX_PLAUSIBLE_CPU,
+    MAX_PLAUSIBLE_MEMORY,
+    Array,
+    Floats,
+    Indices,
+    scatter_memory,
+)
 from trimtab.sizing.stats.histogram import MASK, SHIFT, Histogram, HistogramRows, find_buckets
-from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY, scatter_memory
-from trimtab.sizing.stats.scaling import BUCKETS, MIN_CPU_UNIT, MIN_MEMORY_UNIT, UsageScaler
 from trimtab.sizing.stats.window import RollingMaxima
 from trimtab.sizing.strategy import Strategy, TargetRange, Targets, Traits
 

@@ -20,12 +20,46 @@ from numba import njit
 from pydantic import Field
 
 from trimtab.plugins import Settings
-from trimtab.sizing.arrays import Array, Floats, Indices
-from trimtab.sizing.stats.histogram import MASK, SHIFT, Histogram, HistogramRows, find_buckets
-from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY, scatter_memory
-from trimtab.sizing.stats.scaling import BUCKETS, MIN_CPU_UNIT, MIN_MEMORY_UNIT, UsageScaler
+from trimtab.sizing.state import (
+    MAX_PLAUSIBLE_CPU,
+    MAX_PLAUSIBLE_MEMORY,
+    Array,
+    Floats,
+    Indices,
+    scatter_memory,
+)
+from trimtab.sizing.stats.histogram import (
+    MASK,
+    SHIFT,
+    Histogram,
+    HistogramRows,
+    build_exponential_buckets,
+    find_buckets,
+)
 from trimtab.sizing.stats.window import RollingMaxima
 from trimtab.sizing.strategy import Strategy, TargetRange, Targets, Traits
+
+BUCKETS = build_exponential_buckets(first=1e-3, growth=0.02, most=1e5, units=1e9)
+"""The buckets of multiples, 2 % wide where usage is near the first one."""
+MIN_CPU_UNIT, MIN_MEMORY_UNIT = 1e-3, 2.0**20
+"""The least first usage of a container, in cores and bytes."""
+
+
+class UsageScaler:
+    """Converts the usage of each row to multiples of its unit."""
+
+    def __init__(self, rows: int, *, least: float, most: float) -> None:
+        self.unit = np.full(rows, np.nan)
+        self._least, self._most = least, most
+
+    def to_multiples(self, values: Floats) -> Floats:
+        """Return values as multiples; NaN for implausible ones. A row's first sample is its unit."""
+        believed = np.where((values >= 0.0) & (values <= self._most), values, np.nan)
+        new = np.isnan(self.unit) & ~np.isnan(believed)
+        self.unit[new] = np.maximum(believed[new], self._least)
+        multiples: Floats = believed / self.unit
+        return multiples
+
 
 HOUR = 3600.0
 SLICES = 12

@@ -13,8 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from trimtab.plugins import Settings
-from trimtab.sizing.arrays import Array, Floats, Indices
-from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_MEMORY, scatter_memory
+from trimtab.sizing.state import MAX_PLAUSIBLE_MEMORY, Array, Floats, Indices, scatter_memory
 from trimtab.sizing.stats.window import CPU_BUCKETS, MEMORY_BUCKETS, RollingMaxima, RollingWindow
 from trimtab.sizing.strategy import Strategy, TargetRange, Targets, Traits
 

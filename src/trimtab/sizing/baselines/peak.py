@@ -13,9 +13,15 @@ import numpy as np
 from pydantic import Field
 
 from trimtab.plugins import Settings
-from trimtab.sizing.arrays import Array, Floats, Indices
+from trimtab.sizing.state import (
+    MAX_PLAUSIBLE_CPU,
+    MAX_PLAUSIBLE_MEMORY,
+    Array,
+    Floats,
+    Indices,
+    scatter_memory,
+)
 from trimtab.sizing.stats.histogram import Histogram, build_exponential_buckets, find_buckets
-from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY, scatter_memory
 from trimtab.sizing.strategy import Strategy, TargetRange, Targets, Traits
 
 HOUR = 3600.0

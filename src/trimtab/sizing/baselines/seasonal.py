@@ -22,9 +22,15 @@ from numba import njit
 from pydantic import Field
 
 from trimtab.plugins import Settings
-from trimtab.sizing.arrays import Array, Floats, Indices
+from trimtab.sizing.state import (
+    MAX_PLAUSIBLE_CPU,
+    MAX_PLAUSIBLE_MEMORY,
+    Array,
+    Floats,
+    Indices,
+    scatter_memory,
+)
 from trimtab.sizing.stats.periods import find_periods
-from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY, scatter_memory
 from trimtab.sizing.stats.window import RollingMaxima
 from trimtab.sizing.strategy import Strategy, TargetRange, Targets, Traits
 

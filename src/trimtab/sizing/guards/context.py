@@ -12,9 +12,9 @@ from sys import intern
 import msgspec
 
 from trimtab.api.format import format_step
+from trimtab.kube.kinds.pod_requests import GUARANTEED
 from trimtab.sizing.constraints import AllowedRange, Constraints
 from trimtab.sizing.proposal import ResourceTarget
-from trimtab.sizing.qos import GUARANTEED
 from trimtab.sizing.recommendation import Factor
 from trimtab.sizing.safe_minimum import SizedResource
 

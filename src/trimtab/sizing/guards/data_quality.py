@@ -10,10 +10,10 @@ from math import isnan
 
 from trimtab.api.format import format_step
 from trimtab.api.optimizationpolicy import HpaMode
+from trimtab.kube.kinds.pod_requests import BEST_EFFORT
 from trimtab.plural import pluralize
 from trimtab.sizing.guards.context import GuardContext, NoChange
-from trimtab.sizing.qos import BEST_EFFORT
-from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY
+from trimtab.sizing.state import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY
 
 MAX_SAMPLE_AGE = 900.0
 """Seconds after which the last sample of a running container is too old: the source is down or wrong."""

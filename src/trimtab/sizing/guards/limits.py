@@ -14,10 +14,10 @@ import msgspec
 
 from trimtab.api.format import format_step
 from trimtab.api.optimizationpolicy import LimitMode
-from trimtab.sizing.guards import caps
-from trimtab.sizing.guards.change_size import is_below_minimum_change, round_down, round_nearest, round_up
+from trimtab.sizing.guards import requests
 from trimtab.sizing.guards.context import GuardContext, NoChange
 from trimtab.sizing.guards.oom import min_limit_after_kills
+from trimtab.sizing.guards.requests import is_below_minimum_change, round_down, round_nearest, round_up
 from trimtab.sizing.safe_minimum import NO_DECREASE, is_oom_prone, safe_limit, safe_minimums
 
 
@@ -210,11 +210,11 @@ def align_request(pair: RequestLimitPair, case: GuardContext) -> LimitStep | Non
 def check_conflict(pair: RequestLimitPair, case: GuardContext) -> NoChange | None:
     """Return a conflict if the result violates an earlier guard: no change is better than half of one."""
     for cap in (
-        caps.apply_bounds,
-        caps.apply_limit_range,
-        caps.apply_kept_limit,
-        caps.apply_node_capacity,
-        caps.apply_quota,
+        requests.apply_bounds,
+        requests.apply_limit_range,
+        requests.apply_kept_limit,
+        requests.apply_node_capacity,
+        requests.apply_quota,
     ):
         broken = cap(pair.request, case)
         if broken is not None:
@@ -242,4 +242,4 @@ def _limit_floor(pair: RequestLimitPair, case: GuardContext) -> int:
         return case.limit
     needed = round_up(case.resource, max(pair.floor, min_limit_after_kills(case)))
     # In the other modes the author of the workload chose the limit, and evidence is no reason to raise it.
-    return needed if case.rule.limit in caps.LIMIT_SETTING_MODES else min(case.limit, needed)
+    return needed if case.rule.limit in requests.LIMIT_SETTING_MODES else min(case.limit, needed)

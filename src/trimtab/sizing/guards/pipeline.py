@@ -18,12 +18,12 @@ from __future__ import annotations
 from math import ceil
 
 from trimtab.api.quantity import ResourceName
-from trimtab.sizing.guards import caps, change_size, limits
+from trimtab.sizing.guards import limits, requests
 from trimtab.sizing.guards.context import ExplanationBuilder, Guard, GuardContext, NoChange
 from trimtab.sizing.guards.data_quality import check_data_quality, exclusion_reason
-from trimtab.sizing.guards.floors import UTILISATION, list_floors
 from trimtab.sizing.guards.limits import RequestLimitPair
 from trimtab.sizing.guards.oom import check_unhandled_oom, explain_excluded_oom, raise_after_kills
+from trimtab.sizing.guards.requests import UTILISATION, list_floors
 from trimtab.sizing.proposal import ROUNDING_TOLERANCE
 from trimtab.sizing.recommendation import Factor
 from trimtab.sizing.safe_minimum import SafeMinimum, is_oom_prone
@@ -32,19 +32,19 @@ LARGEST_STEP = "largest step"
 """The name of the guard that limits the size of one change, as explanations show it."""
 
 # An explanation names each step by the guard that made it, so that these names are part of what users read.
-DEADBAND_GUARDS: tuple[tuple[str, Guard], ...] = (("deadband", change_size.apply_deadband),)
+DEADBAND_GUARDS: tuple[tuple[str, Guard], ...] = (("deadband", requests.apply_deadband),)
 CHANGE_GUARDS: tuple[tuple[str, Guard], ...] = (
-    ("minimum change", change_size.apply_minimum_change),
-    (LARGEST_STEP, change_size.apply_largest_step),
+    ("minimum change", requests.apply_minimum_change),
+    (LARGEST_STEP, requests.apply_largest_step),
 )
 CAP_GUARDS: tuple[tuple[str, Guard], ...] = (
-    ("rounding", change_size.apply_rounding),
+    ("rounding", requests.apply_rounding),
     # The caps come after rounding, which may lift an amount above them.
-    ("bounds", caps.apply_bounds),
-    ("LimitRange", caps.apply_limit_range),
-    ("kept limit", caps.apply_kept_limit),
-    ("node capacity", caps.apply_node_capacity),
-    ("quota", caps.apply_quota),
+    ("bounds", requests.apply_bounds),
+    ("LimitRange", requests.apply_limit_range),
+    ("kept limit", requests.apply_kept_limit),
+    ("node capacity", requests.apply_node_capacity),
+    ("quota", requests.apply_quota),
 )
 OOM_GUARDS: tuple[tuple[str, Guard], ...] = (("OOM kills", raise_after_kills),)
 FINAL_GUARDS: dict[ResourceName, tuple[tuple[str, Guard], ...]] = {

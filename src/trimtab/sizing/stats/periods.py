@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from trimtab.sizing.arrays import Floats
+from trimtab.sizing.state import Floats
 
 CHUNK = 4096
 """The number of series per chunk, which bounds the memory of the transforms."""

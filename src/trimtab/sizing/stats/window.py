@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from trimtab.sizing.arrays import Array, Floats
+from trimtab.sizing.state import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY, Array, Floats
 from trimtab.sizing.stats.histogram import (
     MASK,
     NO_BUCKET,
@@ -27,7 +27,6 @@ from trimtab.sizing.stats.histogram import (
     build_exponential_buckets,
     find_buckets,
 )
-from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY
 
 MAX_COUNT = 65535
 NEVER = -(2**62)

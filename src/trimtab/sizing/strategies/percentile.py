@@ -12,8 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from trimtab.plugins import Settings
-from trimtab.sizing.arrays import Array, Floats, Indices
-from trimtab.sizing.stats.plausibility import scatter_memory
+from trimtab.sizing.state import Array, Floats, Indices, scatter_memory
 from trimtab.sizing.stats.window import CPU_BUCKETS, MEMORY_BUCKETS, RollingWindow
 from trimtab.sizing.strategy import Strategy, TargetRange, Targets
 

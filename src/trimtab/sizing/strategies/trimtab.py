@@ -18,17 +18,22 @@ from pydantic import Field
 
 from trimtab.api.quantity import ResourceName
 from trimtab.plugins import Settings
-from trimtab.sizing.arrays import Array, Floats, Indices
 from trimtab.sizing.recommendation import Factor
-from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY, deduplicate_kills
-from trimtab.sizing.strategies.trimtab_engine.explanation import describe_choice
+from trimtab.sizing.state import (
+    MAX_PLAUSIBLE_CPU,
+    MAX_PLAUSIBLE_MEMORY,
+    Array,
+    Floats,
+    Indices,
+    deduplicate_kills,
+)
 from trimtab.sizing.strategies.trimtab_engine.kernels import (
     CostModel,
     DecayFactors,
     EpochState,
     ErrorBuckets,
 )
-from trimtab.sizing.strategies.trimtab_engine.state import ResourceState, ResourceTuning
+from trimtab.sizing.strategies.trimtab_engine.state import ResourceState, ResourceTuning, describe_choice
 from trimtab.sizing.strategy import Strategy, TargetRange, Targets, Traits
 
 HOUR, DAY, MONTH = 3600.0, 86400.0, 30 * 86400.0

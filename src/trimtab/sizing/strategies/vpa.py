@@ -20,7 +20,7 @@ from numba import njit
 from pydantic import Field, model_validator
 
 from trimtab.plugins import Settings
-from trimtab.sizing.arrays import Array, Floats, Indices
+from trimtab.sizing.state import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY, Array, Floats, Indices
 from trimtab.sizing.stats import histogram
 from trimtab.sizing.stats.histogram import (
     NO_BUCKET,
@@ -32,7 +32,6 @@ from trimtab.sizing.stats.histogram import (
     find_percentile_buckets,
     is_empty,
 )
-from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY
 from trimtab.sizing.strategy import Strategy, TargetRange, Targets, Traits
 
 CPU_WEIGHT = 0.1

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from trimtab.api.fields import format_time
-from trimtab.sizing.arrays import Floats
+from trimtab.sizing.state import Floats
 from trimtab.sizing.stats.histogram import EPSILON, find_bucket
 from trimtab.sizing.strategies.vpa import MEMORY_BUCKETS, VpaStrategy
 

@@ -1,7 +1,8 @@
 """Track evidence about each container beside its strategy: history, peaks, OOM kills, throttling.
 
 Like a strategy it gets every sample once, in the order of time, and keeps arrays with one row per container.
-The state of a container does not grow: peaks are kept by slices of time, kills by size.
+The state of a container does not grow: peaks are kept by slices of time, kills by size. State of the first version is
+still read, because with a source without history, such as metrics-server, the evidence could not be collected again.
 """
 
 from __future__ import annotations
@@ -11,15 +12,54 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from trimtab.plugins import Settings
-from trimtab.sizing.arrays import Array, Floats, Indices
 from trimtab.sizing.evidence import Evidence
-from trimtab.sizing.state.array_state import ArrayState
-from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY
+from trimtab.sizing.state import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY, Array, ArrayState, Floats, Indices
 from trimtab.sizing.stats.window import NEVER, RollingMaxima
-from trimtab.sizing.tracking.legacy_evidence import LegacyEvidenceSettings, LegacyEvidenceTracker
 from trimtab.sizing.tracking.oom_records import KillRecords
+
+KILLS = 8
+SLICES = 12
+
+
+class LegacyEvidenceSettings(Settings):
+    """The settings of the first version's tracker."""
+
+    window: float = Field(default=86400.0, ge=1)
+    """Seconds in which peaks were the highest."""
+
+
+class LegacyEvidenceTracker(ArrayState[LegacyEvidenceSettings]):
+    """The arrays of the first version."""
+
+    name = "witness"
+
+    def __init__(self, containers: int, settings: LegacyEvidenceSettings) -> None:
+        super().__init__(containers, settings)
+        self.cpu = RollingMaxima(containers, seconds=settings.window, slices=SLICES)
+        self.memory = RollingMaxima(containers, seconds=settings.window, slices=SLICES)
+        self.counters: dict[str, Array] = {
+            "samples": np.zeros(containers, np.int64),
+            "due": np.zeros(containers, np.int64),
+            "ran": np.zeros(containers),
+            "first": np.full(containers, np.nan),
+            "last": np.full(containers, np.nan),
+            "throttled": np.full(containers, np.nan),
+            "throttled_at": np.full(containers, np.nan),
+            "killed_at": np.full((containers, KILLS), -np.inf),
+            "killed_with": np.zeros((containers, KILLS)),
+        }
+
+    def arrays(self) -> dict[str, Array]:
+        return self.counters | self.cpu.arrays("cpu.") | self.memory.arrays("memory.")
+
+    def load_arrays(self, arrays: Mapping[str, Array]) -> None:
+        self.counters = {name: arrays[name] for name in self.counters}
+        self.cpu.load_arrays("cpu.", arrays)
+        self.memory.load_arrays("memory.", arrays)
+
 
 Booleans = npt.NDArray[np.bool_]
 Hashes = npt.NDArray[np.uint32]

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from trimtab.sizing.arrays import Array, Floats, Indices
 from trimtab.sizing.evidence import OomKills
+from trimtab.sizing.state import Array, Floats, Indices
 
 Booleans = npt.NDArray[np.bool_]
 

@@ -7,7 +7,7 @@ import pytest
 
 from harness.peers.vpa import GoVpa, Series
 from trimtab.sizing import Targets, strategy
-from trimtab.sizing.arrays import Floats
+from trimtab.sizing.state import Floats
 
 Random = np.random.Generator
 EDGES_CPU = [0.01, 0.02, 0.0205, 0.021, 0.031525, 0.1]

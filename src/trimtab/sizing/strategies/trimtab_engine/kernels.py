@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from trimtab.sizing.arrays import Floats
+from trimtab.sizing.state import Floats
 
 LAST, SLOW, HOURLY, HIGHER, PEAK = range(5)
 """The forecasters: usage at the end of the last epoch, the slow mean, the mean at this hour on former days, the

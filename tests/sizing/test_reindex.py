@@ -5,7 +5,7 @@ import pytest
 
 from sizing.conformance import START, STEP, fleet, learned, numbers, play
 from trimtab.sizing import strategy
-from trimtab.sizing.state.reindex import NEW_ROW, reindex
+from trimtab.sizing.state import NEW_ROW, reindex
 
 
 @pytest.mark.parametrize("name", ["vpa", "krr", "percentile", "autopilot-ml"])

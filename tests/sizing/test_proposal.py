@@ -4,15 +4,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trimtab.sizing.arrays import Floats
-from trimtab.sizing.state.reindex import NEW_ROW, reindex
-from trimtab.sizing.strategy import TargetRange, Targets
-from trimtab.sizing.tracking.proposal_history import (
+from trimtab.sizing.proposal import (
     HOUR,
     HOURS_KEPT,
     ProposalHistory,
     ProposalHistorySettings,
 )
+from trimtab.sizing.state import NEW_ROW, Floats, reindex
+from trimtab.sizing.strategy import TargetRange, Targets
 
 START = 1.7e9 // HOUR * HOUR
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from trimtab.sizing import Settings, Strategy, Targets
-from trimtab.sizing.arrays import Floats, Indices
-from trimtab.sizing.state.serialization import pack, unpack
+from trimtab.sizing.state import Floats, Indices, pack, unpack
 
 
 class Tuned(Settings):

@@ -1,24 +1,61 @@
-"""Serialize per-container state: bit for bit, the same bytes for the same state, and no code in them.
+"""Arrays of many containers with one row each: which samples count, and state that a strategy learned or a tracker observed.
 
-A snapshot names its strategy, settings and number of containers, so that it cannot be read as something else.
-The arrays follow as they lie in memory, compressed piece by piece, because those of a large cluster take a
-hundred megabytes and a second copy would be the peak of the process; then a checksum. Snapshots are not
-converted between versions here: a strategy that changed its arrays starts from nothing.
+A sample that no machine can use is a measurement error, and no strategy learns from it. NaN (no sample), the infinities
+and negative numbers fail the same test: `0 <= value <= most`.
+
+State in arrays survives a restart (`pack`, `unpack`) and changes of its containers (`reindex`) without any code of its
+own. **Serialization** is bit for bit: the same bytes for the same state, and no code in them. A snapshot names its
+strategy, settings and number of containers, so that it cannot be read as something else. The arrays follow as they lie
+in memory, compressed piece by piece, because those of a large cluster take a hundred megabytes and a second copy would
+be the peak of the process; then a checksum. Snapshots are not converted between versions here: a strategy that changed
+its arrays starts from nothing.
+
+**Reindexing**: a strategy is created for a fixed number of containers. When they change, a new one is created that has
+the old state of each container that stays, and none for those that are new. The state of the fleet as a whole goes
+along. A container that left releases its share of a pool. The axis of an array that stands for the containers is found
+by comparing a strategy of one container with one of two.
 """
 
 from __future__ import annotations
 
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
-from trimtab.sizing.arrays import Array
+from trimtab.plugins import Settings
 
-if TYPE_CHECKING:
-    from trimtab.sizing.state.array_state import ArrayState
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.intp]
+
+MAX_PLAUSIBLE_CPU = 1e5
+"""The most plausible CPU usage in cores: ten times the largest machine."""
+
+MAX_PLAUSIBLE_MEMORY = 1e14
+"""The most plausible memory usage in bytes: 100 TB, as in the VPA recommender."""
+
+
+def scatter_memory(rows: int, containers: Indices, memory: Floats) -> Floats:
+    """Return the memory of some containers as a sample of all: NaN for the others, the highest if one is
+    named twice.
+    """
+    values = np.full(rows, np.nan)
+    believed = (memory >= 0) & (memory <= MAX_PLAUSIBLE_MEMORY)
+    np.fmax.at(values, containers[believed], memory[believed])
+    return values
+
+
+def deduplicate_kills(rows: int, containers: Indices, memory: Floats) -> tuple[Indices, Floats]:
+    """Return the containers that were killed, each once, with the most memory of its replicas."""
+    had = scatter_memory(rows, containers, memory)
+    killed = np.flatnonzero(~np.isnan(had))
+    return killed, had[killed]
+
 
 MAGIC = b"trimtab2"
 LENGTH_BYTES, CHECKSUM_BYTES = 8, 4
@@ -172,3 +209,87 @@ def _check_shape(part: ArrayEntry, like: Array, *, any_length: bool) -> None:
         raise ValueError(
             f"state: array {part.name!r} is {part.dtype} {part.shape}, not {like.dtype.str} {like.shape}"
         )
+
+
+S = TypeVar("S", bound=Settings)
+
+
+class ArrayState(ABC, Generic[S]):
+    """Per-container state that is built from a number of containers and settings, and nothing else."""
+
+    name: ClassVar[str]
+    """The name that users know."""
+
+    def __init__(self, containers: int, settings: S) -> None:
+        self.containers = containers
+        self.settings = settings
+
+    @abstractmethod
+    def arrays(self) -> Mapping[str, Array]:
+        """Return the whole state by name.
+
+        An array with a share of each container has one row (or column) per container. An array named `pool`
+        may have any length: its items belong to the containers whose `pages` beside it name them.
+        """
+
+    @abstractmethod
+    def load_arrays(self, arrays: Mapping[str, Array]) -> None:
+        """Load the arrays that `arrays` returned; raise `ValueError` for indices that a compiled loop would
+        follow out of bounds.
+        """
+
+    def state(self) -> bytes:
+        """Return the whole state as bytes: no code in it, and the same bytes for the same state."""
+        return pack(self, self.arrays())
+
+    def restore(self, state: bytes) -> None:
+        """Restore the bytes that `state` returned from an object of the same name, settings and containers.
+
+        From then on every answer is the same to the bit. Other bytes raise `ValueError`.
+        """
+        self.load_arrays(unpack(self, state, self.arrays()))
+
+
+NEW_ROW = -1
+"""The row number of a container that was not there before."""
+
+
+R = TypeVar("R", bound=ArrayState[Any])
+
+
+def reindex(known: R, rows: Indices) -> R:
+    """Return the state for other containers: container `i` continues from container `rows[i]`."""
+    kept = np.flatnonzero(rows != NEW_ROW)
+    if len(set(rows[kept].tolist())) != kept.size:
+        raise ValueError("rows: a container can go on in one place only")
+    other = type(known)(rows.size, known.settings)
+    old, new = known.arrays(), dict(other.arrays())
+    for name, axis in _container_axes(known).items():
+        if axis is None:
+            new[name] = old[name].copy()
+        else:
+            into = np.moveaxis(new[name], axis, 0)
+            into[kept] = np.moveaxis(old[name], axis, 0)[rows[kept]]
+    for name in filter(is_pool, old):
+        _compact_pool(new, name.removesuffix("pool"))
+    # Arrays that are already its own stay in place: a copy would be a third of the state.
+    other.load_arrays(new)
+    return other
+
+
+def _container_axes(known: ArrayState[Any]) -> dict[str, int | None]:
+    """Return the axis of each array that stands for containers; None if none does."""
+    one, two = (type(known)(containers, known.settings).arrays() for containers in (1, 2))
+    return {
+        name: next((axis for axis in range(array.ndim) if array.shape[axis] != two[name].shape[axis]), None)
+        for name, array in one.items()
+    }
+
+
+def _compact_pool(arrays: dict[str, Array], prefix: str) -> None:
+    """Keep only the items of the pool that a container holds; the first item belongs to nobody."""
+    pages, pool = arrays[prefix + "pages"], arrays[prefix + "pool"]
+    held = np.union1d(pages, 0)
+    arrays[prefix + "pages"] = np.searchsorted(held, pages).astype(pages.dtype)
+    arrays[prefix + "pool"] = pool[held]
+    arrays[prefix + "used"] = np.array([held.size], dtype=arrays[prefix + "used"].dtype)

@@ -1,0 +1,308 @@
+"""Guards on a request: whether a change is worth making, how far it may go, and what it must not pass.
+
+**Change size**: the deadband, the least change and the largest step, and rounding to readable amounts.
+
+**Floors** never increase anything: they only stop a decrease, however low the usual usage is. `safe_minimum` is the only
+place that knows the container's own need; here its surroundings are added: earlier proposals and an autoscaler's target.
+
+**Caps**: the policy's bounds, the namespace's LimitRange and quota, and the largest nodes. Bounds and LimitRange hold
+whatever the usage; if they contradict each other, `check_conflict` reports it and nothing is changed. Quota and nodes
+only stop growth: whatever runs already fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil
+
+from trimtab.api.format import format_step
+from trimtab.api.optimizationpolicy import LimitMode
+from trimtab.api.quantity import MIB, ResourceName
+from trimtab.sizing.constraints import UtilisationTarget
+from trimtab.sizing.guards.context import LET_LIMITS_FOLLOW_REMEDY, GuardContext, GuardStep, NoChange
+from trimtab.sizing.proposal import ROUNDING_TOLERANCE
+from trimtab.sizing.safe_minimum import NO_DECREASE, SafeMinimum, safe_minimums
+
+RESTART_FACTOR = 1.25
+"""The factor by which a change must be larger to be worth a restart of pods."""
+
+
+def apply_deadband(amount: int, case: GuardContext) -> GuardStep | None:
+    """Keep a request that lies in the strategy's plausible range."""
+    request, ask = case.request, case.proposed
+    # A second band beside the policy's own would mask changes.minimum.
+    if ask.damps_changes:
+        return None
+    if request is not None and amount != request and ask.lower <= request <= ask.upper:
+        why = (
+            f"lies between {_format_bound(case.resource, ask.lower)} and {_format_bound(case.resource, ask.upper)}: "
+            "not worth a change"
+        )
+        return GuardStep(request, why, "strategy")
+    return None
+
+
+def apply_largest_step(amount: int, case: GuardContext) -> GuardStep | None:
+    """Limit the size of one change; more may follow once this one has proved harmless."""
+    request, rule = case.request, case.rule
+    if request is None:
+        return None
+    # A share of a very small request is nothing, so that at least one unit is allowed: otherwise it could
+    # never change.
+    highest = max(int(request * (1 + rule.max_increase)), request + 1)
+    if amount > highest:
+        return GuardStep(
+            highest, f"at most {rule.max_increase:.0%} more at once", f"policy changes.{case.resource}"
+        )
+    lowest = min(ceil(request * (1 - rule.max_decrease)), request - bool(rule.max_decrease))
+    if amount < lowest:
+        return GuardStep(
+            lowest, f"at most {rule.max_decrease:.0%} less at once", f"policy changes.{case.resource}"
+        )
+    return None
+
+
+def apply_minimum_change(amount: int, case: GuardContext) -> GuardStep | None:
+    """Skip a change that is too small to be worth its cost, as a share of the target and as an amount.
+
+    The whole distance counts: if only the next step did, a policy that allows small steps only would take
+    none.
+    """
+    request = case.request
+    if request is None or amount == request:
+        return None
+    if is_below_minimum_change(request, amount, case):
+        return GuardStep(
+            request,
+            f"{abs(amount - request) / amount:.0%} from its target: too near to be worth a change",
+            "policy changes.minimum",
+        )
+    return None
+
+
+def is_below_minimum_change(before: int, after: int, case: GuardContext) -> bool:
+    """Return whether a change is not worth making; one that restarts pods must be larger."""
+    factor = RESTART_FACTOR if case.restarts_container else 1.0
+    # A share of the target, not of the request: waste and shortage of the same share of the need count alike.
+    return abs(after - before) < factor * max(case.rule.min_change, after * case.rules.minimum_change)
+
+
+def apply_rounding(amount: int, case: GuardContext) -> GuardStep | None:
+    """Round up to a readable number, so that the need stays covered; an unchanged amount is not rounded.
+
+    A small decrease is not rounded up to the current amount or more.
+    """
+    rounded = round_up(case.resource, amount)
+    if amount in {rounded, case.request} or amount < (case.request or 0) <= rounded:
+        return None
+    return GuardStep(rounded, "rounded up", "rounding")
+
+
+def round_up(resource: ResourceName, amount: int) -> int:
+    """Round memory up to a MiB; CPU to a millicore, from 100m on to two digits, and to half a step if the
+    first digit is 1.
+    """
+    if resource == "memory":
+        return -(-amount // MIB) * MIB
+    if amount < 100:
+        return amount
+    step = _cpu_rounding_step(amount)
+    return -(-amount // step) * step
+
+
+def round_down(resource: ResourceName, amount: int) -> int:
+    """Round to the largest readable amount that is not above this one, for what must fit into something."""
+    if resource == "memory":
+        return amount // MIB * MIB or amount
+    return amount if amount < 100 else amount // _cpu_rounding_step(amount) * _cpu_rounding_step(amount)
+
+
+def round_nearest(resource: ResourceName, amount: int) -> int:
+    """Round to the nearest readable amount, for a ratio that must not creep up over many changes."""
+    up, down = round_up(resource, amount), round_down(resource, amount)
+    return down if amount - down < up - amount else up
+
+
+def _cpu_rounding_step(amount: int) -> int:
+    step: int = 10 ** (len(str(amount)) - 2)
+    return step // 2 if amount < 20 * step else step
+
+
+def _format_bound(resource: ResourceName, amount: float) -> str:
+    return format_step(resource, round(amount)) if amount < 1e15 else "any amount"
+
+
+HOUR = 3600.0
+UTILISATION = "utilisation"
+
+
+def list_floors(case: GuardContext) -> tuple[SafeMinimum, ...]:
+    """List all floors of one resource, in the order in which an explanation names them."""
+    around = (found for floor in CONSTRAINT_FLOORS if (found := floor(case)) is not None)
+    return (*safe_minimums(case), *around)
+
+
+def check_stabilization(case: GuardContext) -> SafeMinimum | None:
+    """Lower a request only to the highest recent proposal: capacity released at night may be gone in the
+    morning.
+    """
+    window = case.rules.stabilization
+    # Both ends of the window lie within an hour: counted by its length alone, the oldest hour would be left
+    # out.
+    hours = int(case.now // HOUR - (case.now - window) // HOUR) + 1 if window else 0
+    highest = max(case.proposed.recent[:hours], default=0.0)
+    # A forecast for the whole window moves with the window: good enough in place, but not where each move is
+    # a restart.
+    if not highest or (case.proposed.covers_stabilization and not case.restarts_container):
+        return None
+    why = f"the highest that was proposed in the last {window / HOUR:g} h"
+    return _build_request_floor(
+        "stabilization", ceil(highest - ROUNDING_TOLERANCE), why, "policy changes.stabilization"
+    )
+
+
+def check_utilisation(case: GuardContext) -> SafeMinimum | None:
+    """Keep an autoscaler's utilisation at or below its target, because it answers a smaller request with more
+    replicas.
+
+    Every container of the pod may shrink by the same share, the one that brings the utilisation up to the
+    target, so that the pod's utilisation stays at or below it whichever of them do. The autoscaler's last
+    value may be from a quiet hour, so the container's own recent peak must fit under the target as well.
+    """
+    found = [
+        _check_autoscaler(scaler, case)
+        for scaler in case.constraints.autoscalers
+        if scaler.resource == case.resource and scaler.container in {None, case.container}
+    ]
+    return max(found, key=lambda floor: floor.amount, default=None)
+
+
+def _check_autoscaler(scaler: UtilisationTarget, case: GuardContext) -> SafeMinimum:
+    source, target = f"HPA {scaler.name}", scaler.target
+    if scaler.highest_seen is None:
+        return _build_request_floor(UTILISATION, NO_DECREASE, "its utilisation is not known", source)
+    # At its target, the autoscaler answers any decrease with another replica.
+    if scaler.highest_seen >= target:
+        why = f"at {scaler.highest_seen:.0%} of a target of {target:.0%}"
+        return _build_request_floor(UTILISATION, NO_DECREASE, why, source)
+    highest = case.evidence.cpu_peak if case.resource == "cpu" else case.evidence.memory_peak
+    # Autoscalers divide usage by the request, so that usage divided by the target is the least request.
+    least = max((case.request or 0) * scaler.highest_seen, highest or 0) / target
+    return _build_request_floor(
+        UTILISATION, ceil(least), f"keeps its utilisation at or below {target:.0%}", source
+    )
+
+
+def _build_request_floor(name: str, amount: int, why: str, source: str) -> SafeMinimum:
+    """Return a floor of the request alone: none of these is about the container's own need."""
+    return SafeMinimum(name, amount, why, source, binds_limit=False)
+
+
+CONSTRAINT_FLOORS: tuple[Callable[[GuardContext], SafeMinimum | None], ...] = (
+    check_stabilization,
+    check_utilisation,
+)
+
+
+LIMIT_SETTING_MODES = frozenset({LimitMode.MULTIPLIER, LimitMode.HEADROOM})
+"""The modes in which the policy gives every container a limit."""
+
+
+def apply_bounds(amount: int, case: GuardContext) -> GuardStep | None:
+    """Apply the policy's own bounds."""
+    rule, source = case.rule, f"policy {case.rule.bounds_field}.{case.resource}"
+    if amount < rule.min_request:
+        return GuardStep(rule.min_request, f"at least {format_step(case.resource, rule.min_request)}", source)
+    if rule.max_request is not None and amount > rule.max_request:
+        return GuardStep(rule.max_request, f"at most {format_step(case.resource, rule.max_request)}", source)
+    return None
+
+
+def apply_limit_range(amount: int, case: GuardContext) -> GuardStep | NoChange | None:
+    """Stay within the LimitRanges, because admission would reject the pod otherwise."""
+    least, most = compute_admitted_range(case)
+    if most is not None and most < max(least, 1):
+        return NoChange(
+            "the namespace leaves nothing to this container beside the others of its pod", "LimitRange"
+        )
+    if amount < least:
+        return GuardStep(
+            least, f"at least {format_step(case.resource, least)} in this namespace", "LimitRange"
+        )
+    if most is not None and amount > most:
+        return GuardStep(most, f"at most {format_step(case.resource, most)} in this namespace", "LimitRange")
+    return None
+
+
+def compute_admitted_range(case: GuardContext) -> tuple[int, int | None]:
+    """Return the least and the most that the LimitRanges leave to this container beside the others of its
+    pod.
+    """
+    mine, pod = case.container_range, case.pod_range
+    least = max(mine.min, pod.min - case.others_request)
+    most = mine.max
+    if pod.max is not None:
+        # Rounded down, because the next readable amount would already exceed what the namespace admits.
+        rest = round_down(case.resource, max(pod.max - case.others_request, 0))
+        most = rest if most is None else min(most, rest)
+    return least, most
+
+
+def apply_kept_limit(amount: int, case: GuardContext) -> GuardStep | None:
+    """Keep the request at or below its limit: a kept one, or the namespace's default for containers without
+    one.
+    """
+    limit, source = case.limit, "limit"
+    if limit is None and not _will_get_limit(case):
+        default, source = case.container_range.default, "LimitRange default"
+        limit = None if default is None else max(default, case.request or 0)  # Whatever runs was admitted.
+    elif case.rule.limit is not LimitMode.KEEP:
+        return None
+    if limit is None or amount <= limit:
+        return None
+    why = f"the limit stays at {format_step(case.resource, limit)}; to go further {LET_LIMITS_FOLLOW_REMEDY}"
+    return GuardStep(limit, why, source)
+
+
+def _will_get_limit(case: GuardContext) -> bool:
+    """Return whether a container without a limit gets one now: not before enough is known about its peaks."""
+    if case.rule.limit not in LIMIT_SETTING_MODES:
+        return False
+    return not any(each.amount == NO_DECREASE for each in safe_minimums(case) if each.binds_limit)
+
+
+def apply_node_capacity(amount: int, case: GuardContext) -> GuardStep | NoChange | None:
+    """Stay within the capacity of the largest node: a larger pod would never run."""
+    rooms = case.constraints.nodes
+    if not rooms:
+        return None
+    if case.resource == "cpu":
+        # A node counts only if it can hold the other resource as well: the one with most CPU may be short of
+        # memory.
+        most = max((room.cpu for room in rooms if room.memory >= case.other_resource_request), default=0)
+    else:
+        most = max((room.memory for room in rooms if room.cpu >= case.other_resource_request), default=0)
+    why = "the largest node has no more for this pod"
+    return _cap_growth(amount, most - case.others_request, case, why=why, source="nodes")
+
+
+def apply_quota(amount: int, case: GuardContext) -> GuardStep | NoChange | None:
+    """Stay within the remaining quota of the namespace, divided among the replicas."""
+    around = case.constraints
+    left = around.quota.select(case.resource).request
+    if left is None:
+        return None
+    # Every replica grows by the same amount. A quota that was lowered below its usage leaves a negative rest.
+    most = (case.request or 0) + max(left, 0) // max(around.replicas, 1)
+    why = f"{format_step(case.resource, left)} of quota are left for {around.replicas} replicas"
+    return _cap_growth(amount, most, case, why=why, source="ResourceQuota")
+
+
+def _cap_growth(
+    amount: int, most: int, case: GuardContext, *, why: str, source: str
+) -> GuardStep | NoChange | None:
+    # What runs already was admitted, so that a full quota must not make it smaller.
+    stop = max(round_down(case.resource, max(most, 0)), case.request or 0)
+    if amount <= stop:
+        return None
+    return GuardStep(stop, why, source) if stop > 0 else NoChange(why, source)

@@ -1,1 +1,0 @@
-"""Per-container state in arrays, and its serialized form."""
