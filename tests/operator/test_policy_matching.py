@@ -120,7 +120,9 @@ def test_policy_matching_prefers_weight_then_name_in_any_order(
     policies: list[Policy], found: Workload, labels: dict[str, Labels], order: Any
 ) -> None:
     verdict = choose(*policies, of=found, namespaces=labels)
-    assert list(verdict) == sorted(verdict, key=lambda one: (-one.spec.weight, one.namespace, one.name))
+    assert list(verdict) == sorted(
+        verdict, key=lambda one: (-one.spec.weight, one.namespace != HOME, one.namespace, one.name)
+    )
     order.shuffle(policies)
     assert choose(*policies, of=found, namespaces=labels) == verdict
 

@@ -1,6 +1,8 @@
 """Arbitration between Intents that share nodes and quotas.
 
-Intents with a higher priority plan first with the whole capacity, the others with the rest. An Intent that waits
+Intents with a higher priority plan first with the whole capacity, the others with the rest. A priority counts in
+the Intent's own namespace; among namespaces, which take turns, only the priority that the administrator allows
+counts (`Goal.priority_outside`). An Intent that waits
 for capacity gains priority over time, so that none starves: after `aging_period` seconds, the lowest priority goes
 before the highest one that does not wait. If a waiting Intent has clearly more priority than all Intents that
 would have to yield on a node or in a quota, they yield step by step down to their constraints. An Intent with
@@ -9,6 +11,7 @@ unschedulable pods waits too, even if its objectives are unknown; otherwise it w
 
 from __future__ import annotations
 
+import heapq
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
@@ -79,20 +82,42 @@ MakePlan = Callable[[PlanRequest, PlanConstraints], Plan]
 
 def effective_priority(request: PlanRequest, *, now: float, aging_period: float = AGING_PERIOD) -> float:
     """Return the priority, including the bonus for waiting."""
+    return request.goal.priority + _waiting_bonus(request, now=now, aging_period=aging_period)
+
+
+def _waiting_bonus(request: PlanRequest, *, now: float, aging_period: float) -> float:
     waited = 0.0 if request.waiting_since is None else max(0.0, now - request.waiting_since)
-    return request.goal.priority + waited / aging_period
+    return waited / aging_period
 
 
 def sort_by_priority(
     requests: Iterable[PlanRequest], *, now: float, aging_period: float = AGING_PERIOD
 ) -> list[PlanRequest]:
-    return sorted(
-        requests,
-        key=lambda request: (
-            -effective_priority(request, now=now, aging_period=aging_period),
-            request.goal.intent,
-        ),
-    )
+    """Sort by effective priority in each namespace, and let the namespaces take turns: the next is the one whose
+    first Intent has the most priority outside, then the one that had the fewest turns.
+    """
+
+    def rank(request: PlanRequest) -> tuple[float, str]:
+        return -effective_priority(request, now=now, aging_period=aging_period), request.goal.intent
+
+    queues: dict[str, list[PlanRequest]] = defaultdict(list)
+    for request in sorted(requests, key=rank, reverse=True):  # the first one last, to be popped
+        queues[request.goal.namespace].append(request)
+
+    def turn(namespace: str, turns: int) -> tuple[float, int, str, str]:
+        first = queues[namespace][-1]
+        bonus = _waiting_bonus(first, now=now, aging_period=aging_period)
+        return -(first.goal.priority_outside + bonus), turns, first.goal.intent, namespace
+
+    waiting = [turn(namespace, 0) for namespace in queues]
+    heapq.heapify(waiting)
+    found = []
+    while waiting:
+        _, turns, _, namespace = heapq.heappop(waiting)
+        found.append(queues[namespace].pop())
+        if queues[namespace]:
+            heapq.heappush(waiting, turn(namespace, turns + 1))
+    return found
 
 
 def arbitrate(
@@ -188,7 +213,11 @@ def select_preempted(
             # One node or quota is enough for one more pod; the fewest Intents are disturbed.
             resource = min(offers, key=lambda each: len(offers[each]))
             found |= {each.goal.intent: _with_yield_tolerance(each) for each in offers[resource]}
-            del requests_by_resource[resource]  # This capacity is now taken by the waiting Intent.
+            # What these namespaces release is now taken by the waiting Intent; others still have theirs.
+            taken_from = {each.goal.namespace for each in offers[resource]}
+            requests_by_resource[resource] = [
+                each for each in requests_by_resource[resource] if each.goal.namespace not in taken_from
+            ]
     return list(found.values())
 
 
@@ -208,13 +237,19 @@ def _select_yielding(
         return []
     lacking = cpu - resource.free_cpu(capacity)
     remaining_priority = request.goal.priority * PREEMPTION_RATIO
+    remaining_outside = request.goal.priority_outside * PREEMPTION_RATIO
     found: list[PlanRequest] = []
     for other in sorted(others, key=lambda each: (each.goal.priority, each.goal.intent)):
         # The priorities of all that yield are added up. In overload, each alone is below the waiting one, and
         # together they lose more than it gains.
-        remaining_priority -= other.goal.priority
-        if lacking <= 0 or remaining_priority < 0:
+        if lacking <= 0 or remaining_priority < other.goal.priority:
             break
+        if other.goal.namespace != request.goal.namespace:
+            # Otherwise anyone could take resources from another namespace by choosing a high priority.
+            if remaining_outside < other.goal.priority:
+                continue
+            remaining_outside -= other.goal.priority
+        remaining_priority -= other.goal.priority
         found.append(other)
         lacking -= resource.cpu_held_by(other) / YIELD_DIVISOR
     return found if lacking <= 0 else []

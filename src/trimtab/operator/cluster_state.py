@@ -75,10 +75,12 @@ class ClusterState:
         informers: InformerPort,
         *,
         operator_namespace: str = "",
+        reserved_weight: Callable[[], int | None] = lambda: None,
         enqueue: Callable[[WorkloadKey], None] = lambda _key: None,
     ) -> None:
         """Create an empty state; the defaults are for readers without policies and without a work queue."""
         self._operator_namespace = operator_namespace
+        self._reserved_weight = reserved_weight
         self._enqueue = enqueue
         self._projections = shared = ProjectionCache()
         self._informers = informers
@@ -208,14 +210,19 @@ class ClusterState:
     def policy_matcher(self) -> PolicyMatcher:
         """The matcher that finds the policies of a workload, from the current policies and namespaces."""
         # Built when it is first used after a change: changes come in batches, and each matcher reads all
-        # policies.
-        if self._matcher is None:
+        # policies. The reserved weight is configuration, which is reloaded without an event.
+        if self._matcher is None or self._matcher.reserved_weight != self._reserved_weight():
             self._matcher = self._build_matcher(self.policies)
         return self._matcher
 
     def _build_matcher(self, among: Iterable[Policy]) -> PolicyMatcher:
         labels: dict[str, Labels] = {found.name: found.labels for found in self.namespaces}
-        return PolicyMatcher(among, namespaces=labels, operator_namespace=self._operator_namespace)
+        return PolicyMatcher(
+            among,
+            namespaces=labels,
+            operator_namespace=self._operator_namespace,
+            reserved_weight=self._reserved_weight(),
+        )
 
     def _find_scalers(self, cache: Cache[Scaler], workload: Workload) -> list[Scaler]:
         members = self.ownership.collect_workloads(workload)

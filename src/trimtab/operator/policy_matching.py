@@ -5,9 +5,11 @@ any other namespace selects workloads of its own namespace only, so that permiss
 covers that namespace and no other. Its namespace selector and its allow and deny lists can restrict that, never extend
 it.
 
-Of all policies that select a workload the one with the highest weight wins; among equals, the first by namespace and
-name. The mode is ignored: a policy with mode Disabled keeps its workloads from all policies of lower weight. A policy
-that cannot be read selects nothing.
+Of all policies that select a workload the one with the highest weight wins; among equals, one in the operator's own
+namespace, then the first by namespace and name. The mode is ignored: a policy with mode Disabled keeps its workloads
+from all policies of lower weight. From `reserved_weight` on, weights are kept for policies in the operator's own
+namespace: others count as just below it, or a tenant could overrule the administrator. A policy that cannot be read
+selects nothing.
 
 Each policy is indexed by its rarest requirement, a namespace or a label, so that a workload is compared with the few
 policies that might select it instead of thousands.
@@ -50,9 +52,22 @@ class PolicyMatcher:
     """Matches all policies against all namespaces; replaced whenever one of them changes."""
 
     def __init__(
-        self, policies: Iterable[Policy], *, namespaces: Mapping[str, Labels], operator_namespace: str
+        self,
+        policies: Iterable[Policy],
+        *,
+        namespaces: Mapping[str, Labels],
+        operator_namespace: str,
+        reserved_weight: int | None = None,
     ) -> None:
-        ranked = sorted((policy for policy in policies if not policy.problem), key=_precedence)
+        self.reserved_weight = reserved_weight
+
+        def precedence(policy: Policy) -> tuple[int, bool, str, str]:
+            weight, is_foreign = policy.spec.weight, policy.namespace != operator_namespace
+            if is_foreign and reserved_weight is not None:
+                weight = min(weight, reserved_weight - 1)
+            return -weight, is_foreign, policy.namespace, policy.name
+
+        ranked = sorted((policy for policy in policies if not policy.problem), key=precedence)
         self._ranks = {policy: place for place, policy in enumerate(ranked)}
         self._namespaces = namespaces
         self._operator_namespace = operator_namespace
@@ -149,10 +164,6 @@ class _PolicyIndex:
                 continue
             for index_field, value in min(terms, key=lambda each: sum(popularity[one] for one in each)):
                 getattr(self, index_field).setdefault(value, []).append(policy)
-
-
-def _precedence(policy: Policy) -> tuple[int, str, str]:
-    return -policy.spec.weight, policy.namespace, policy.name
 
 
 def _matches(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:

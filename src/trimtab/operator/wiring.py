@@ -181,7 +181,10 @@ class Operator:
         self.session: RunningSession | None = None
         """The leader session; None while another replica leads. Nobody then works on the changes of the cluster."""
         self.cluster_state = ClusterState(
-            ports.informers, operator_namespace=config().namespace, enqueue=self._enqueue
+            ports.informers,
+            operator_namespace=config().namespace,
+            reserved_weight=lambda: config().limits.reserved_weight,
+            enqueue=self._enqueue,
         )
         self.intent_index = IntentIndex(ports.informers)
         self.intent_index.on_controller_change(self._enqueue)

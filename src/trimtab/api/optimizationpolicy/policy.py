@@ -47,8 +47,8 @@ class OptimizationPolicySpec(ApiModel):
     """Auto applies recommendations, Recommend only reports them, Disabled does nothing and keeps the history."""
 
     weight: Annotated[Int, Field(ge=1, le=1000)] = 100
-    """The weight that decides if several policies select a workload: the heaviest applies, among equals the first by
-    name."""
+    """The weight that decides if several policies select a workload: the heaviest applies, among equals one in
+    the operator's namespace, then the first by name."""
 
     selector: PolicySelector = PolicySelector()
     """The workloads that the policy selects; every workload when empty."""

@@ -62,6 +62,10 @@ class IntentGuardrail(ApiModel):
     max_priority: Annotated[Number, Field(ge=0.01, le=1)] = 1.0
     """The highest priority that is respected; an Intent with a higher one is treated as if it had this one."""
 
+    max_priority_outside: Annotated[Number, Field(ge=0, le=1)] = 0.0
+    """The highest priority that is respected by Intents of other namespaces. With 0 they keep their resources, and
+    namespaces take turns for free capacity."""
+
     forbidden_actuators: Annotated[tuple[Text, ...], UniqueItems()] = ()
     """The actuators that must not be used."""
 

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from trimtab.api.fields import NamespaceName, Number, PluginName, UniqueItems
+from trimtab.api.fields import Int, NamespaceName, Number, PluginName, UniqueItems
 from trimtab.api.model import ApiModel
 from trimtab.api.optimizationpolicy import (
     Bounds,
@@ -49,6 +49,11 @@ class OrganisationLimits(ApiModel):
     excluded_namespaces: Annotated[tuple[NamespaceName, ...], UniqueItems()] = _SYSTEM_NAMESPACES
     """The namespaces in which nothing is ever changed, whatever a policy says. Your own list replaces the default, so
     include the system namespaces."""
+
+    reserved_weight: Annotated[Int, Field(ge=2, le=1000)] | None = None
+    """The weight from which on weights are for policies in the operator's namespace only, so that no tenant overrules
+    them, not even with mode Disabled. A policy elsewhere with such a weight is denied; no weight is reserved if this is
+    left out."""
 
     def find_problems(self, spec: OptimizationPolicySpec) -> list[str]:
         """List what a policy asks for beyond the limits, each in one line that names the field and the fix."""

@@ -129,10 +129,13 @@ def build_goal(
                 measured_by=each.measured_by,
             )
         )
-    most = min((each.max_priority for each in settings.guardrails_for(namespace)), default=1.0)
+    guardrails = settings.guardrails_for(namespace)
+    most = min((each.max_priority for each in guardrails), default=1.0)
+    outside = min((each.max_priority_outside for each in guardrails), default=0.0)
     return Goal(
         intent=name,
         target=f"{spec.target_ref.kind}/{spec.target_ref.name} {target_uid}",
         objectives=tuple(objectives),
         priority=min(spec.priority, most),
+        priority_outside=min(spec.priority, most, outside),
     )

@@ -224,7 +224,10 @@ def _format_overlaps(overlap: OverlapStats) -> str:
         f"{count} of its workloads are selected by {policy} too"
         for policy, count in _top_counts(overlap.won_against)
     ]
-    return "; ".join(parts) + ". The highest weight wins; among equals, the first by name."
+    return (
+        "; ".join(parts)
+        + ". The highest weight wins; among equals, one in the operator's namespace, then the first by name."
+    )
 
 
 def _top_counts(counts: Mapping[Policy, int]) -> list[tuple[Policy, int]]:

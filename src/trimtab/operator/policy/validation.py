@@ -45,6 +45,7 @@ def review_policy(
         *_check_provider(policy.spec, config),
         *_check_guardrail(policy),
         *config.limits.find_problems(policy.spec),
+        *_check_weight(policy, config),
     ]
     conflicts = _warn_of_conflicts(policy, others, operator_namespace=config.namespace)
     warnings = [
@@ -99,6 +100,15 @@ def _check_guardrail(policy: OptimizationPolicy) -> Iterator[str]:
         yield f"metadata.annotations[{GUARDRAIL_ANNOTATION}]: {wrong}"
 
 
+def _check_weight(policy: OptimizationPolicy, config: OperatorConfig) -> Iterator[str]:
+    reserved, weight = config.limits.reserved_weight, policy.spec.weight
+    if reserved is not None and weight >= reserved and policy.metadata.namespace != config.namespace:
+        yield (
+            f"spec.weight: {weight} is reserved for policies in namespace {config.namespace} "
+            f"(limits.reservedWeight of the operator); use at most {reserved - 1}"
+        )
+
+
 def _warn_of_conflicts(
     policy: OptimizationPolicy, others: Iterable[Policy], *, operator_namespace: str
 ) -> Iterator[str]:
@@ -122,7 +132,7 @@ def _warn_of_conflicts(
         more = f" and {len(conflicting) - _MAX_NAMED} more" if len(conflicting) > _MAX_NAMED else ""
         yield (
             f"spec.weight: {policy.spec.weight} is the weight of {named}{more} too, which can select the same "
-            "workloads; the first by name wins: give one another weight"
+            f"workloads; one in {operator_namespace} wins, then the first by name: give one another weight"
         )
 
 

@@ -1,0 +1,125 @@
+"""What users of one namespace write must not overrule the administrator, nor take resources from other namespaces."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from harness.builders.records import policy, workload
+from intents.services import GIB, goal, latency, service
+from trimtab.api import OptimizationPolicy
+from trimtab.api.intent import IntentSpec
+from trimtab.api.kpiprofile import KPIType
+from trimtab.intents.arbitration import PlanRequest, arbitrate, sort_by_priority
+from trimtab.intents.capacity import Capacity, FreeResources
+from trimtab.intents.constraints import PlanConstraints
+from trimtab.intents.kpi.measurement import KpiDefinition
+from trimtab.intents.objective import Goal
+from trimtab.intents.plan import Plan, Purpose
+from trimtab.intents.state import PodState
+from trimtab.kube.kinds.policies import Policy
+from trimtab.operator.config.intents import IntentSettings
+from trimtab.operator.config.model import OperatorConfig
+from trimtab.operator.intents.state_builder import build_goal
+from trimtab.operator.policy.validation import review_policy
+from trimtab.operator.policy_matching import PolicyMatcher
+
+HOME = "trimtab-system"
+
+
+def _winner(*policies: Policy, **options: int) -> str:
+    matcher = PolicyMatcher(policies, namespaces={}, operator_namespace=HOME, **options)
+    return str(matcher.match(workload("web", namespace="app"))[0])
+
+
+@pytest.mark.parametrize("mode", ["Auto", "Disabled"])
+def test_policy_of_the_administrator_wins_ties_with_tenants(mode: str) -> None:
+    """The namespace `app` sorts before `trimtab-system`, so a tenant's policy won every tie by its name."""
+    assert _winner(policy("a", namespace="app", mode=mode), policy("z", namespace=HOME)) == f"{HOME}/z"
+
+
+@pytest.mark.parametrize("mode", ["Auto", "Disabled"])
+def test_tenant_cannot_outweigh_a_reserved_weight(mode: str) -> None:
+    tenant = policy("a", namespace="app", weight=1000, mode=mode)
+    administrator = policy("z", namespace=HOME, weight=900)
+    assert _winner(tenant, administrator) == "app/a"
+    assert _winner(tenant, administrator, reserved_weight=900) == f"{HOME}/z"
+    assert _winner(tenant, policy("z", namespace=HOME, weight=899), reserved_weight=900) == f"{HOME}/z"
+    assert _winner(tenant, policy("z", namespace=HOME, weight=898), reserved_weight=900) == "app/a"
+
+
+@pytest.mark.parametrize(("namespace", "denied"), [("app", True), (HOME, False)])
+def test_webhook_denies_a_reserved_weight_outside_the_operators_namespace(
+    namespace: str, *, denied: bool
+) -> None:
+    metadata = {"name": "web", "namespace": namespace}
+    spec = {"weight": 900, "mode": "Disabled"}
+    stated = OptimizationPolicy.read({"kind": "OptimizationPolicy", "metadata": metadata, "spec": spec})
+    config = OperatorConfig.model_validate({"limits": {"reservedWeight": 900}})
+    problems = review_policy(stated, others=(), config=config).problems
+    assert any(problem.startswith("spec.weight: 900 is reserved") for problem in problems) is denied
+
+
+def _request(intent: str, *, priority: float, outside: float = 0.0, p99: float = 0.5) -> PlanRequest:
+    pods = tuple(PodState(name=f"{intent}-{number}", node="node") for number in range(6))
+    state = replace(service(p99=p99, replicas=6, used=0.7), pods=pods)
+    wanted = goal(latency(0.1), priority=priority, intent=intent)
+    return PlanRequest(goal=replace(wanted, priority_outside=outside) if outside else wanted, state=state)
+
+
+def _plan(request: PlanRequest, limits: PlanConstraints) -> Plan:
+    purpose = Purpose.RELEASE if limits.explore else Purpose.KEEP
+    return Plan(intent=request.goal.intent, purpose=purpose)
+
+
+@pytest.mark.parametrize(
+    ("victim", "outside", "yields"),
+    [("bank/web", 0.0, False), ("bank/web", 0.04, False), ("bank/web", 1.0, True), ("shop/web", 0.0, True)],
+)
+def test_intent_takes_resources_from_another_namespace_only_if_allowed(
+    victim: str, outside: float, *, yields: bool
+) -> None:
+    attacker = _request("shop/greedy", priority=1.0, outside=outside)
+    pending = (PodState(name="greedy-0", state="Pending"),)
+    attacker = replace(attacker, state=replace(attacker.state, pods=pending, unplaced=1))
+    rich = _request(victim, priority=0.05, p99=0.02)
+    full = Capacity({"node": FreeResources(0.0, 64 * GIB, 10)})
+    decisions = arbitrate([rich, attacker], capacity=full, make=_plan, now=0.0)
+    assert (decisions[victim].plan.purpose is Purpose.YIELD) is yields
+
+
+@given(st.permutations(range(8)), st.floats(0.01, 1.0))
+def test_namespaces_take_turns_for_free_capacity(order: list[int], priority: float) -> None:
+    """With many Intents of priority 1 a tenant planned first with all free capacity, in every cycle."""
+    greedy = [_request(f"shop/greedy{number}", priority=1.0) for number in range(7)]
+    requests = [*greedy, _request("bank/web", priority=priority)]
+    found = sort_by_priority([requests[number] for number in order], now=0.0)
+    assert found[0].goal.intent == "bank/web"
+
+
+def _build_goal(priority: float, *guardrails: dict[str, Any]) -> Goal:
+    spec = IntentSpec.model_validate(
+        {
+            "targetRef": {"name": "web"},
+            "priority": priority,
+            "objectives": [{"name": "p99", "value": 1, "measuredBy": "p99"}],
+        }
+    )
+    return build_goal(
+        "shop/web",
+        spec,
+        namespace="shop",
+        resolve_kpi=lambda _: KpiDefinition(KPIType.LATENCY, less_is_better=True),
+        settings=IntentSettings.model_validate({"guardrails": list(guardrails)} if guardrails else {}),
+    )
+
+
+def test_priority_outside_is_zero_unless_the_administrator_raises_it() -> None:
+    assert _build_goal(1.0).priority_outside == 0.0
+    everyone, payments = {"maxPriorityOutside": 0.5}, {"namespaces": ["shop"], "maxPriorityOutside": 0.2}
+    assert _build_goal(1.0, everyone).priority_outside == 0.5
+    assert _build_goal(1.0, everyone, payments).priority_outside == 0.2
+    assert _build_goal(0.1, everyone).priority_outside == 0.1
+    assert _build_goal(1.0, everyone, {"maxPriority": 0.3}).priority_outside == 0.0
