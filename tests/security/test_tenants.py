@@ -1,5 +1,6 @@
 """What users of one namespace write must not overrule the administrator, nor take resources from other namespaces."""
 
+import json
 from typing import Any
 
 import pytest
@@ -7,8 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from actuation.builders import pod
+from actuation.builders import workload as build_workload
 from harness.builders.records import policy, workload
-from intents.services import GIB, goal, latency, service
+from intents.services import goal, latency, service
+from trimtab.actuation.change_annotations import AppliedSizes, ChangeAnnotations, encode_change_annotations
+from trimtab.actuation.decide.pod_admission import admission_size
+from trimtab.actuation.hold import HOLD_ANNOTATION, read_hold
+from trimtab.actuation.resources import SizeLimits
 from trimtab.api import OptimizationPolicy
 from trimtab.api.intent import IntentSpec
 from trimtab.api.kpiprofile import KPIType
@@ -19,6 +26,7 @@ from trimtab.intents.kpi.measurement import KpiDefinition
 from trimtab.intents.objective import Goal
 from trimtab.intents.plan import Plan, Purpose
 from trimtab.intents.state import PodState
+from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.policies import Policy
 from trimtab.operator.config.intents import IntentSettings
 from trimtab.operator.config.model import OperatorConfig
@@ -27,6 +35,7 @@ from trimtab.operator.policy.validation import review_policy
 from trimtab.operator.policy_matching import PolicyMatcher
 
 HOME = "trimtab-system"
+GIB = 1 << 30
 
 
 def _winner(*policies: Policy, **options: int) -> str:
@@ -123,3 +132,47 @@ def test_priority_outside_is_zero_unless_the_administrator_raises_it() -> None:
     assert _build_goal(1.0, everyone, payments).priority_outside == 0.2
     assert _build_goal(0.1, everyone).priority_outside == 0.1
     assert _build_goal(1.0, everyone, {"maxPriority": 0.3}).priority_outside == 0.0
+
+
+def test_pod_is_not_admitted_with_a_forged_size_beyond_the_limits() -> None:
+    own, greedy = Resources(1000, None, GIB, GIB), Resources(64_000, None, 64 * GIB, 64 * GIB)
+    applied = AppliedSizes(id="x", at=1, sizes={"web": greedy}, template={"web": own})
+    forged = encode_change_annotations(ChangeAnnotations(applied=applied), uid="uid-web")
+    limits = SizeLimits(cpu=2000, memory=2 * GIB)
+    sizes = admission_size(
+        pod(sizes={"web": own}),
+        build_workload(template={"web": own}, annotations=forged),
+        excluded=(),
+        limit_ranges=(),
+        quotas=(),
+        size_limits=limits,
+    )
+    assert sizes == {"web": Resources(2000, None, 2 * GIB, 2 * GIB)}
+
+
+amounts = st.none() | st.integers(0, 1 << 20)
+resources = st.builds(Resources, amounts, amounts, amounts, amounts)
+
+
+@given(resources, resources, st.integers(1, 1 << 20), st.integers(1, 1 << 20))
+def test_clamped_size_has_at_most_the_limit_or_the_owners_amount(
+    wanted: Resources, own: Resources, cpu: int, memory: int
+) -> None:
+    limits = SizeLimits(cpu=cpu, memory=memory)
+    (clamped,) = limits.clamp({"web": wanted}, template={"web": own}).values()
+    for resource, most in (("cpu", cpu), ("memory", memory)):
+        got, was = clamped.select(resource), own.select(resource)  # type: ignore[arg-type]
+        assert (got.request or 0) <= max(most, was.request or 0)
+        if was.limit is not None:  # whoever has no limit may use everything already
+            assert got.limit is not None
+            assert got.limit <= max(most, was.limit)
+    assert limits.clamp({"web": clamped}, template={"web": own}) == {"web": clamped}
+
+
+def test_hold_has_a_short_reason_of_one_line() -> None:
+    """An annotation may have 256 KiB, and its reason is part of the status of the administrator's policy."""
+    text = json.dumps({"who": "a\x1b[2J" * 9999, "why": "b\n" * 99999})
+    hold = read_hold([(HOLD_ANNOTATION, text)])
+    assert hold is not None
+    assert str(hold).isprintable()
+    assert len(str(hold)) < 4000

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from trimtab.actuation.decide.health import PodHealth
-from trimtab.actuation.resources import Sizes
+from trimtab.actuation.resources import NO_LIMITS, SizeLimits, Sizes, container_sizes
 from trimtab.kube.kinds.pods import Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
 
@@ -142,6 +142,26 @@ class ChangeAnnotations(msgspec.Struct, frozen=True, kw_only=True):
     applied: AppliedSizes | None = None
     reverted: RevertRecord | None = None
 
+    def within(self, limits: SizeLimits, template: Sizes) -> ChangeAnnotations:
+        """Return the same state with all sizes that pods may get inside the limits."""
+        if limits == NO_LIMITS:
+            return self
+        change, applied = self.change, self.applied
+        if change is not None:
+            change = msgspec.structs.replace(
+                change,
+                before=limits.clamp(change.before, template=template),
+                after=limits.clamp(change.after, template=template),
+                odd={uid: limits.clamp(sizes, template=template) for uid, sizes in change.odd.items()},
+            )
+        if applied is not None:
+            applied = msgspec.structs.replace(
+                applied,
+                sizes=limits.clamp(applied.sizes, template=template),
+                before=limits.clamp(applied.before, template=template),
+            )
+        return msgspec.structs.replace(self, change=change, applied=applied)
+
     def earlier_sizes_at(self, moment: float) -> Sequence[Sizes]:
         """Return the other sizes that pods may have had at that time, which is known to the second only."""
         found: list[Sizes] = []
@@ -199,10 +219,12 @@ def decode_change_annotations(
     return ChangeAnnotations(**found)
 
 
-def read_change_annotations(workload: Workload) -> ChangeAnnotations | None:
-    """Return the content of our annotations on a workload; None where they cannot be read."""
+def read_change_annotations(workload: Workload, limits: SizeLimits = NO_LIMITS) -> ChangeAnnotations | None:
+    """Return the content of our annotations on a workload, with sizes inside the limits; None where they cannot be read."""
     found = decode_change_annotations(dict(workload.annotations), uid=workload.uid)
-    return None if isinstance(found, UnreadableAnnotations) else found
+    if isinstance(found, UnreadableAnnotations):
+        return None
+    return found.within(limits, container_sizes(workload.containers))
 
 
 def _decode_record(key: str, text: str, uid: str) -> Any:

@@ -27,6 +27,8 @@ from trimtab.actuation.change_annotations import (
 )
 from trimtab.actuation.decide.startup_boost import has_more_cpu
 from trimtab.actuation.resources import (
+    NO_LIMITS,
+    SizeLimits,
     Sizes,
     container_sizes,
     has_size,
@@ -51,6 +53,8 @@ class PodSync:
     """The policy's rule for extra CPU while a pod starts."""
     excluded: frozenset[str] = frozenset()
     """Containers that the policy does not size: they keep what they were created with."""
+    limits: SizeLimits = NO_LIMITS
+    """The bounds of the sizes in annotations."""
 
 
 def live_pods(pods: Iterable[Pod]) -> list[Pod]:
@@ -136,7 +140,7 @@ def effective_containers(
     That includes containers that admission injected: they are in no template, and still count for quota and QoS.
     """
     marks, template = (
-        read_change_annotations(workload) or ChangeAnnotations(),
+        read_change_annotations(workload, sync.limits) or ChangeAnnotations(),
         container_sizes(workload.containers),
     )
     assignment = Assignment.from_annotations(marks, template, excluded=sync.excluded)

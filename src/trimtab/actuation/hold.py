@@ -6,7 +6,8 @@ or by hand, and it outlives every change of leader:
     kubectl annotate deployment web trimtab.io/hold='until the sale is over'
 
 Text that is not our JSON is taken as the reason of a hold: a request to stop is never misread as permission
-to continue.
+to continue. Everyone who may annotate the workload can write any name and size into it: the author is unverified,
+and whoever acts on the sizes has to bound them.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ import msgspec
 from trimtab.actuation.decide.observation import DesiredChange
 from trimtab.api.duration import Duration
 from trimtab.kube.kinds.pods import Resources
+from trimtab.printable import escape_invisible
 
 HOLD_ANNOTATION = "trimtab.io/hold"
 HOLD_MANAGER = "trimtab.io-hold"
 """The field manager that writes the annotation."""
 _MANUAL = "an annotation"
+_MAX_AUTHOR, _MAX_REASON = 100, 500
+"""The most characters that are shown: an annotation may have 256 KiB, and they go into statuses and the history."""
 _NO_INTERVAL = Duration.parse("0s")
 
 
@@ -38,7 +42,12 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def __str__(self) -> str:
         to = "held at a size of their choice by" if self.sizes else "held by"
-        return f"{to} {self.who}" + (f": {self.why}" if self.why else "")
+        return f"{to} {self.author}" + (f": {self.why}" if self.why else "")
+
+    @property
+    def author(self) -> str:
+        """The author for people; the history has the verified one if the hold was set in the dashboard."""
+        return self.who if self.is_manual else f"{self.who} (unverified)"
 
     @property
     def is_manual(self) -> bool:
@@ -72,6 +81,11 @@ def read_hold(annotations: Iterable[tuple[str, str]]) -> Hold | None:
     if text is None:
         return None
     try:
-        return msgspec.json.decode(text, type=Hold)
+        hold = msgspec.json.decode(text, type=Hold)
     except msgspec.DecodeError:
-        return Hold(who=_MANUAL, why=text)
+        hold = Hold(who=_MANUAL, why=text)
+    return msgspec.structs.replace(
+        hold,
+        who=escape_invisible(hold.who[:_MAX_AUTHOR]),
+        why=escape_invisible(hold.why[:_MAX_REASON]),
+    )

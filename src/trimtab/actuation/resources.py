@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,48 @@ Sizes = Mapping[str, Resources]
 
 _CPU_ROUNDING = 2
 """Millicores by which the kernel's shares and quotas may differ from the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class SizeLimits:
+    """The most that an administrator lets a container have, in millicores and bytes; None without a limit.
+
+    Sizes in annotations are bounded by it: whoever may annotate a workload writes them, and they would bypass the
+    limits of policies. What the owner wrote into the template is allowed in any case.
+    """
+
+    cpu: int | None = None
+    memory: int | None = None
+
+    def clamp(self, sizes: Sizes, *, template: Sizes) -> dict[str, Resources]:
+        """Return the sizes, each with at most the limit or the amount in the template."""
+        if self.cpu is None and self.memory is None:
+            return dict(sizes)
+        return {name: self._clamp_container(size, template.get(name)) for name, size in sizes.items()}
+
+    def _clamp_container(self, size: Resources, own: Resources | None) -> Resources:
+        cpu, memory = (own.cpu, own.memory) if own else (None, None)
+        return Resources.from_pairs(
+            _clamp_pair(size.cpu, self.cpu, cpu), _clamp_pair(size.memory, self.memory, memory)
+        )
+
+
+NO_LIMITS = SizeLimits()
+
+
+def _clamp_pair(wanted: RequestLimit, most: int | None, own: RequestLimit | None) -> RequestLimit:
+    if most is None:
+        return wanted
+    request, limit = wanted
+    if request is not None:
+        request = min(request, max(most, (own and own.request) or 0))
+    # Without a limit in the template, no limit of ours gives the container more than its owner does.
+    if own is None:
+        limit = None if limit is None else min(limit, most)
+    elif own.limit is not None:
+        ceiling = max(most, own.limit)
+        limit = ceiling if limit is None else min(limit, ceiling)
+    return RequestLimit(request, limit)
 
 
 def container_sizes(containers: Iterable[Container]) -> dict[str, Resources]:

@@ -190,7 +190,7 @@ class AuditRecorder:
             what=what,
             before={name: to_manifest(resources) for name, resources in before.items()},
             after={name: to_manifest(resources) for name, resources in after.items()},
-            who=person.who if person else f"policy {policy.name}",
+            who=person.author if person else f"policy {policy.name}",
             why=why
             or (person.why if person else f"the recommendation of strategy {policy.strategy_spec.strategy}"),
         )

@@ -335,6 +335,7 @@ class Operator:
                 can_resize_in_place=self._can_resize_in_place,
                 memory_limits_fixed=self._are_memory_limits_fixed,
                 observation_period=lambda: self.config.intents.cool_down.seconds / 2,
+                size_limits=lambda namespace: self._intent_settings().size_limits(namespace),
             ),
             effect_learner=effect_learner,
             status_writer=IntentStatusWriter(ports.objects, ports.events, may_write=may_write),

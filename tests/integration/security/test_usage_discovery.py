@@ -1,6 +1,6 @@
 """A Service that a tenant labels as a Prometheus must not become the operator's usage source, nor see its token."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,7 +8,6 @@ import yaml
 
 from harness.cluster.cluster import Cluster
 from harness.cluster.namespaces import fresh_namespace
-from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.client import Client
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.usage.errors import SourceRefused
@@ -24,13 +23,6 @@ def other_namespace(cluster: Cluster) -> Iterator[str]:
     """Create a second namespace."""
     with fresh_namespace(cluster) as name:
         yield name
-
-
-@pytest.fixture
-async def client(cluster: Cluster) -> AsyncIterator[Client]:
-    """Open a client with the rights of an administrator."""
-    async with Client(load_connection(kubeconfig=cluster.kubeconfig)) as client:
-        yield client
 
 
 def _create_service(cluster: Cluster, namespace: str, name: str, labels: dict[str, str]) -> None:

@@ -16,7 +16,7 @@ from trimtab.actuation.change_annotations import (
 )
 from trimtab.actuation.decide.health import MAX_UNAVAILABLE_SHARE, HarmSignals
 from trimtab.actuation.effective_size import PodSync, effective_sizes, live_pods
-from trimtab.actuation.resources import Sizes, container_sizes
+from trimtab.actuation.resources import NO_LIMITS, SizeLimits, Sizes, container_sizes
 from trimtab.api.optimizationpolicy import UpdateStrategy
 from trimtab.kube.kinds.pods import Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
@@ -86,6 +86,9 @@ class DesiredChange:
     excluded_containers: frozenset[str] = frozenset()
     """Containers that the policy does not size: they keep what they were created with."""
 
+    size_limits: SizeLimits = NO_LIMITS
+    """The bounds of the sizes in annotations, which everyone who may annotate the workload can write."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LocalObservations:
@@ -132,7 +135,10 @@ class Observation:
 
     @cached_property
     def _decoded(self) -> ChangeAnnotations | UnreadableAnnotations:
-        return decode_change_annotations(dict(self.workload.annotations), uid=self.workload.uid)
+        found = decode_change_annotations(dict(self.workload.annotations), uid=self.workload.uid)
+        if isinstance(found, UnreadableAnnotations):
+            return found
+        return found.within(self.desired.size_limits, self.template_sizes)
 
     @property
     def unreadable_reason(self) -> str:
@@ -202,6 +208,7 @@ class Observation:
             enabled=desired.can_resize_in_place and strategy.allow_in_place_resize,
             startup_boost=strategy.startup_boost,
             excluded=desired.excluded_containers,
+            limits=desired.size_limits,
         )
 
     @cached_property

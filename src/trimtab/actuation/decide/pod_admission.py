@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from trimtab.actuation.change_annotations import read_change_annotations
 from trimtab.actuation.effective_size import Assignment
-from trimtab.actuation.resources import Sizes, container_sizes, has_increase
+from trimtab.actuation.resources import NO_LIMITS, SizeLimits, Sizes, container_sizes, has_increase
 from trimtab.kube.kinds.pod_requests import qos_class
 from trimtab.kube.kinds.pods import Pod
 from trimtab.kube.kinds.quotas import LimitRange, ResourceList, ResourceQuota
@@ -30,13 +30,14 @@ def admission_size(
     excluded: Collection[str],
     limit_ranges: Sequence[LimitRange],
     quotas: Iterable[ResourceQuota],
+    size_limits: SizeLimits = NO_LIMITS,
 ) -> Sizes:
     """Return the containers of a new pod that need another size, with that size.
 
     Containers that already have their size, are left to pod sync, or are `excluded` by the policy are not
     returned.
     """
-    annotations = read_change_annotations(workload)
+    annotations = read_change_annotations(workload, size_limits)
     if annotations is None or workload.deleting:
         return {}
     made, template = container_sizes(pod.containers), container_sizes(workload.containers)

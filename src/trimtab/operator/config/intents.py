@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from trimtab.actuation.resources import SizeLimits
 from trimtab.api.duration import Duration
 from trimtab.api.errors import validation_problem
 from trimtab.api.fields import Bool, DurationRange, Int, NamespaceName, Number, PluginName, Text, UniqueItems
@@ -230,3 +231,11 @@ class IntentSettings(ApiModel):
 
     def guardrails_for(self, namespace: str) -> list[IntentGuardrail]:
         return [each for each in self.guardrails if each.applies_to(namespace)]
+
+    def size_limits(self, namespace: str) -> SizeLimits:
+        """Return the most that an Intent of this namespace may let a container have."""
+        guardrails = self.guardrails_for(namespace)
+        return SizeLimits(
+            cpu=min((each.max_cpu.millicores for each in guardrails if each.max_cpu), default=None),
+            memory=min((each.max_memory.bytes for each in guardrails if each.max_memory), default=None),
+        )

@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from trimtab.actuation.resources import SizeLimits
 from trimtab.api.fields import Int, NamespaceName, Number, PluginName, UniqueItems
 from trimtab.api.model import ApiModel
 from trimtab.api.optimizationpolicy import (
@@ -72,6 +73,14 @@ class OrganisationLimits(ApiModel):
             )
         for path, stated, most in self._iter_bounds(spec):
             yield from _check_bound(path, stated, most)
+
+    @property
+    def size_limits(self) -> SizeLimits:
+        """The limits for sizes that annotations ask for."""
+        return SizeLimits(
+            cpu=None if self.max_cpu is None else self.max_cpu.millicores,
+            memory=None if self.max_memory is None else self.max_memory.bytes,
+        )
 
     def default_maxima(self, spec: OptimizationPolicySpec) -> dict[str, Quantity]:
         """Return the maxima that apply to a policy because it sets none itself, by their path in `spec`."""

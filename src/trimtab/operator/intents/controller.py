@@ -153,7 +153,8 @@ class IntentController:
                 if self._autoscaler_constraints(workload).forbids_resizing:
                     continue
                 pods = live_pods(self._cluster_state.list_pods(workload))
-                if has_running_pod_to_resize(workload, pods):
+                limits = self._config().intents.size_limits(workload.namespace)
+                if has_running_pod_to_resize(workload, pods, limits):
                     await self._executor.sync_pods(replace(observation, workload=workload, pods=pods), now)
 
     def _leave_workloads(self) -> None:

@@ -18,7 +18,7 @@ from trimtab.actuation.change_annotations import read_change_annotations
 from trimtab.actuation.deadlines import DEADLINES
 from trimtab.actuation.decide.kube_quirks import is_crash_looping
 from trimtab.actuation.decide.observation import DesiredChange
-from trimtab.actuation.effective_size import effective_sizes
+from trimtab.actuation.effective_size import PodSync, effective_sizes
 from trimtab.actuation.executor import ChangeExecutor, ReconcileResult
 from trimtab.actuation.hold import read_hold
 from trimtab.actuation.pod_options import (
@@ -28,7 +28,7 @@ from trimtab.actuation.pod_options import (
     start_options_change,
 )
 from trimtab.actuation.port import ClusterPort
-from trimtab.actuation.resources import Sizes, format_sizes, has_size
+from trimtab.actuation.resources import NO_LIMITS, SizeLimits, Sizes, format_sizes, has_size
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, UpdateStrategy
 from trimtab.intents.action import IntentAction
@@ -77,6 +77,7 @@ class PlanExecutor:
         can_resize_in_place: Callable[[], bool],
         memory_limits_fixed: Callable[[Iterable[Pod]], bool] = lambda _: False,
         observation_period: Callable[[], float],
+        size_limits: Callable[[str], SizeLimits] = lambda _: NO_LIMITS,
     ) -> None:
         self._cluster = cluster
         self._actuator = actuator
@@ -84,6 +85,7 @@ class PlanExecutor:
         self._can_resize_in_place = can_resize_in_place
         self._memory_limits_fixed = memory_limits_fixed
         self._observation_period = observation_period
+        self._size_limits = size_limits
         self._resized_workloads: set[WorkloadKey] = set()
 
     async def execute(
@@ -136,7 +138,8 @@ class PlanExecutor:
         workload = observation.workload
         if workload is None or not observation.pods:
             return None
-        annotations, hold = read_change_annotations(workload), read_hold(workload.annotations)
+        hold = read_hold(workload.annotations)
+        annotations = read_change_annotations(workload, self._size_limits(workload.namespace))
         if annotations is None or not (annotations.change or annotations.applied):
             return None
         if annotations.change and hold and hold.sizes:
@@ -190,7 +193,8 @@ class PlanExecutor:
             sizes = {size.container: _to_resources(size) for size in _merge_resizes(state, plan.actions)}
             # The plan started from these sizes: if somebody changes them meanwhile, the resize must not
             # overwrite that.
-            effective = effective_sizes(workload, observation.pods)
+            sync = PodSync(limits=self._size_limits(workload.namespace))
+            effective = effective_sizes(workload, observation.pods, sync)
             result = await self._resize(
                 observation, workload, sizes, now, urgent=plan.is_urgent, effective=effective
             )
@@ -296,6 +300,7 @@ class PlanExecutor:
             is_urgent=urgent,
             hold_reason=str(read_hold(workload.annotations) or ""),
             computed_from=effective,
+            size_limits=self._size_limits(workload.namespace),
         )
         if not self._may_write():
             return None
@@ -306,9 +311,9 @@ class PlanExecutor:
         return result or await self._actuator.reconcile(workload.key, desired, now=int(now))
 
 
-def has_running_pod_to_resize(workload: Workload, pods: Iterable[Pod]) -> bool:
+def has_running_pod_to_resize(workload: Workload, pods: Iterable[Pod], limits: SizeLimits) -> bool:
     """Return whether a change is in progress and a pod that can be resized now does not have its size."""
-    annotations = read_change_annotations(workload)
+    annotations = read_change_annotations(workload, limits)
     change = annotations.change if annotations else None
     return change is not None and any(
         not is_crash_looping(pod) and not has_size(pod, change.after) for pod in pods

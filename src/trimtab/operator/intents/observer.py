@@ -267,6 +267,7 @@ class IntentObserver:
             more,
             main=main,
             excluded_nodes=excluded_nodes(workload.scheduling),
+            limits=self._settings().size_limits(workload.namespace),
         )
         window = max((query.window for query in queries.of_objectives), default=0.0)
         return IntentObservation(intent, spec, goal, found, workload, pods, state, main, kpi_window=window)

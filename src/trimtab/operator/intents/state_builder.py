@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from trimtab.actuation.effective_size import effective_sizes
+from trimtab.actuation.effective_size import PodSync, effective_sizes
 from trimtab.actuation.pod_options import most_common_options
+from trimtab.actuation.resources import NO_LIMITS, SizeLimits
 from trimtab.api.intent import IntentSpec
 from trimtab.intents.kpi.availability import PodHistory
 from trimtab.intents.kpi.measurement import KpiDefinition, KpiReading
@@ -32,9 +33,10 @@ def build_state(
     *,
     main: str,
     excluded_nodes: frozenset[str] = frozenset(),
+    limits: SizeLimits = NO_LIMITS,
 ) -> TargetState:
     """Build the state of a workload from its pods, history, readings and excluded nodes."""
-    sizes = effective_sizes(workload, pods)
+    sizes = effective_sizes(workload, pods, PodSync(limits=limits))
     past = history.total
     options = most_common_options(pods)
     return TargetState(

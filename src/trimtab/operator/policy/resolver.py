@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+import msgspec
+
 from trimtab.actuation.decide.maintenance_windows import next_opening
 from trimtab.actuation.effective_size import PodSync
 from trimtab.actuation.hold import Hold, read_hold
+from trimtab.actuation.resources import SizeLimits, container_sizes
 from trimtab.api.optimizationpolicy import (
     Bounds,
     ContainerBounds,
@@ -138,11 +141,31 @@ class EffectivePolicy:
             enabled=can_resize_in_place and bool(by_policy or intent) and not protected,
             startup_boost=strategy.startup_boost,
             excluded=self.rules.excluded_containers(named.union(workload.containers)),
+            limits=size_limits(workload, config, intent=intent),
         )
 
     def _may_resize(self, hold: Hold | None) -> bool:
         """Return True if the policy's mode, or a size that a person chose, permits to change pods."""
         return self.spec.mode is PolicyMode.AUTO or bool(hold and hold.sizes)
+
+
+def resolve_hold(workload: Workload, config: OperatorConfig) -> Hold | None:
+    """Return the hold on a workload as far as the organisation's limits permit it; None if there is none."""
+    hold = read_hold(workload.annotations)
+    if hold is None or not hold.sizes:
+        return hold
+    # Where no policy may change anything, nobody may do so by an annotation. The request to stop still counts.
+    sizes = (
+        {}
+        if PolicyMode.AUTO in config.limits.forbidden_modes
+        else config.limits.size_limits.clamp(hold.sizes, template=container_sizes(workload.containers))
+    )
+    return msgspec.structs.replace(hold, sizes=sizes)
+
+
+def size_limits(workload: Workload, config: OperatorConfig, *, intent: str = "") -> SizeLimits:
+    """Return the limits for the sizes in a workload's annotations; an Intent has limits of its own."""
+    return config.intents.size_limits(workload.namespace) if intent else config.limits.size_limits
 
 
 def build_effective_policy(policy: Policy, config: OperatorConfig) -> EffectivePolicy:
@@ -283,14 +306,14 @@ class PolicyResolver:
     ) -> PodSync:
         """Return how new pods of a workload get its size: by its policy, or by an Intent."""
         if policy is None:
-            return PodSync(enabled=bool(intent))
+            return PodSync(enabled=bool(intent), limits=size_limits(workload, self.config, intent=intent))
         return policy.pod_sync(
             workload,
             pods,
             self.config,
             vpa=self._cluster_state.active_vpa(workload.key),
             intent=intent,
-            hold=read_hold(workload.annotations),
+            hold=resolve_hold(workload, self.config),
             can_resize_in_place=can_resize_in_place,
         )
 

@@ -19,7 +19,6 @@ import msgspec
 from trimtab.actuation.actions import EvictPod, PatchTemplate, ResizePod
 from trimtab.actuation.decide.health import HarmSignals
 from trimtab.actuation.executor import ChangeExecutor, ReconcileResult
-from trimtab.actuation.hold import read_hold
 from trimtab.api.optimizationpolicy import PolicyMode, WorkloadState
 from trimtab.kube.kinds.hpas import HorizontalPodAutoscaler
 from trimtab.kube.kinds.pods import Pod
@@ -28,7 +27,12 @@ from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.model import Guardrail
 from trimtab.operator.logs import bind_workload
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.policy.resolver import EffectivePolicy, PolicyResolver
+from trimtab.operator.policy.resolver import (
+    EffectivePolicy,
+    PolicyResolver,
+    resolve_hold,
+    size_limits,
+)
 from trimtab.operator.policy.status import SkipReason, WorkloadOutcome, have_same_targets
 from trimtab.operator.policy.status_writer import PolicyStatusWriter
 from trimtab.operator.sizing.harm_signals import read_throttling
@@ -318,21 +322,24 @@ class SizingReconciler:
         now: float,
     ) -> ReconcileResult | None:
         """Change the workload towards its recommendation, as far as that is permitted."""
-        config, hold = self._policy_resolver.config, read_hold(workload.annotations)
+        config = self._policy_resolver.config
+        hold, intent = resolve_hold(workload, config), self._controlling_intent_name(workload.key)
         vpa = self._cluster_state.active_vpa(workload.key)
         desired = recommendation.to_desired_change(
             policy.update_strategy(config, now=now),
             can_resize_in_place=self._can_resize_in_place(),
-            blocked_reason=policy.blocked_reason(
-                workload, config, vpa=vpa, intent=self._controlling_intent_name(workload.key), hold=hold
-            )
+            blocked_reason=policy.blocked_reason(workload, config, vpa=vpa, intent=intent, hold=hold)
             or self._unsynced_reason(),
             usage_error=self._recommender.ingester_for(policy.strategy_spec).last_error,
             hold_reason=str(hold) if hold else "",
         )
         # Before Kubernetes 1.34 the API server rejects a lower memory limit in place, and with it the whole
         # resize.
-        desired = replace(desired, memory_limits_fixed=self._memory_limits_fixed(pods))
+        desired = replace(
+            desired,
+            memory_limits_fixed=self._memory_limits_fixed(pods),
+            size_limits=size_limits(workload, config, intent=intent),
+        )
         # Last, so that a size which a person chose replaces the recommendation instead of being bounded by
         # it.
         if hold and hold.sizes:

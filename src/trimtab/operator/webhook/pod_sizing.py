@@ -13,7 +13,7 @@ import msgspec
 
 from trimtab.actuation.change_annotations import APPLIED_ANNOTATION, CHANGE_ANNOTATION
 from trimtab.actuation.decide.pod_admission import admission_size
-from trimtab.actuation.hold import Hold, read_hold
+from trimtab.actuation.hold import Hold
 from trimtab.actuation.resources import Sizes, to_manifest
 from trimtab.api.optimizationpolicy import PolicyMode
 from trimtab.errors import TrimtabError
@@ -25,7 +25,12 @@ from trimtab.kube.rest.client import Object
 from trimtab.kube.rest.resources import LIMIT_RANGES, OPTIMIZATION_POLICIES, RESOURCE_QUOTAS
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.policy.competing_controllers import CompetingControllers
-from trimtab.operator.policy.resolver import EffectivePolicy, PolicyResolver
+from trimtab.operator.policy.resolver import (
+    EffectivePolicy,
+    PolicyResolver,
+    resolve_hold,
+    size_limits,
+)
 
 _REQUIRED_KINDS: Final = (LIMIT_RANGES, RESOURCE_QUOTAS, OPTIMIZATION_POLICIES)
 _POD_PROJECTION = pod_projection()
@@ -56,7 +61,7 @@ class PodSizer:
             CHANGE_ANNOTATION,
         }:
             return {}  # the usual case: no need to look for competing controllers
-        hold = read_hold(workload.annotations)
+        hold = resolve_hold(workload, self._policy_resolver.config)
         policy = self._resolve_policy(workload, hold)
         if policy is None:
             return {}
@@ -67,6 +72,11 @@ class PodSizer:
             excluded=() if hold and hold.sizes else policy.rules.excluded_containers(pod.containers),
             limit_ranges=cluster_state.limit_ranges.in_namespace(pod.namespace),
             quotas=cluster_state.quotas.in_namespace(pod.namespace),
+            size_limits=size_limits(
+                workload,
+                self._policy_resolver.config,
+                intent=self._competitors.controlling_intent_name(workload.key),
+            ),
         )
 
     def _is_synced(self) -> bool:
