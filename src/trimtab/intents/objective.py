@@ -81,8 +81,8 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
     objectives: tuple[Objective, ...]
     priority: float = 0.01
     priority_outside: float = 0.0
-    """The priority among Intents of other namespaces: whoever may write Intents in one namespace chooses `priority`,
-    and must not take resources from another with it."""
+    """The priority among Intents of other namespaces. It is bounded by the administrator, because whoever may write
+    Intents in a namespace chooses `priority`."""
     z_score: float = 0.5
     """The distance that plans keep from a miss, in standard deviations of the prediction."""
     is_release: bool = False
