@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.kube.rest.resources import CRON_JOBS, DEPLOYMENTS
-from trimtab.usage.aggregation import max_over_replicas, per_replica
 from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
 from trimtab.usage.usage import Oom, PodContainer, Usage
-from trimtab.usage.workload_usage import WorkloadOom
+from trimtab.usage.workload_usage import WorkloadOom, max_over_replicas, per_replica
 from usage.test_pod_ownership import LETTERS, workload
 
 Floats = npt.NDArray[np.float64]

@@ -21,8 +21,7 @@ from trimtab.kube.rest.resources import (
     STATEFUL_SETS,
     Resource,
 )
-from trimtab.usage.pod_names import PodNameIndex
-from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
+from trimtab.usage.pod_ownership import PodNameIndex, PodOwnerIndex, WorkloadContainer
 
 ROLLOUTS = Resource("argoproj.io", "v1alpha1", "rollouts", "Rollout")
 LETTERS = "bcdfghjklmnpqrstvwxz2456789"

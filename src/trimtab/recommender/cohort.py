@@ -32,10 +32,9 @@ from trimtab.sizing.recommendation import Factor
 from trimtab.sizing.state import NEW_ROW, ArrayState, Floats, Indices, reindex
 from trimtab.sizing.strategy import Strategy, TargetRange, Targets, strategy
 from trimtab.sizing.tracking.evidence_tracker import EvidenceTracker, EvidenceTrackerSettings
-from trimtab.usage.aggregation import max_over_replicas, per_replica
 from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
 from trimtab.usage.usage import Usage
-from trimtab.usage.workload_usage import WorkloadOom, WorkloadUsage
+from trimtab.usage.workload_usage import WorkloadOom, WorkloadUsage, max_over_replicas, per_replica
 
 WARM_UP_STEP = 30 * 86400.0
 """The seconds between warm-up samples; after this long, every strategy computes its recommendation again."""

@@ -28,8 +28,7 @@ from trimtab.kube.kinds.nodes import NodeResources
 from trimtab.memory_trim import release_compiler_memory
 from trimtab.recommender.cohort import AnyCohort, StrategySpec
 from trimtab.recommender.cohort_store import Backfill
-from trimtab.recommender.cohorts import Cohorts, observe_usage
-from trimtab.recommender.pending_evidence import RecentUsage
+from trimtab.recommender.cohorts import Cohorts, RecentUsage, observe_usage
 from trimtab.usage.errors import QueryTooLarge, SourceRefused, UsageError
 from trimtab.usage.lateness import SampleTracker, count_complete_steps
 from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer

@@ -18,10 +18,10 @@ from trimtab.scan.model import ContainerFinding, ScanResult, WorkloadFinding
 from trimtab.scan.pricing import ResourcePrices
 from trimtab.sizing.proposal import describe_settings
 from trimtab.sizing.recommendation import Factor
-from trimtab.usage.aggregation import max_over_replicas
 from trimtab.usage.pod_ownership import PodOwnerIndex
 from trimtab.usage.trace import Floats, Trace
 from trimtab.usage.usage import Usage
+from trimtab.usage.workload_usage import max_over_replicas
 
 PEERS = ("trimtab", "vpa", "krr")
 

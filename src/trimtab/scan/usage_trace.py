@@ -12,9 +12,9 @@ from trimtab.kube.rest.client import Client
 from trimtab.plural import format_time_span
 from trimtab.scan.cluster_snapshot import take_snapshot
 from trimtab.scan.usage_reader import ReadPlan, ReportProgress, plan_read, read_usage
-from trimtab.usage.aggregation import max_over_replicas
 from trimtab.usage.source import Source
 from trimtab.usage.trace import Trace
+from trimtab.usage.workload_usage import max_over_replicas
 
 
 async def read_usage_trace(

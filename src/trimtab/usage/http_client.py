@@ -17,8 +17,14 @@ import aiohttp
 from trimtab.kube.auth import Connection
 from trimtab.kube.errors import KubeError, describe, parse_retry_after
 from trimtab.kube.rest.http_transport import FailureKind, HttpFailure, HttpTransport
-from trimtab.usage.errors import QueryTooLarge, SourceRefused, SourceTimeout, SourceUnavailable, UsageError
-from trimtab.usage.http_errors import classify_http_error
+from trimtab.usage.errors import (
+    QueryTooLarge,
+    SourceRefused,
+    SourceTimeout,
+    SourceUnavailable,
+    UsageError,
+    classify_http_error,
+)
 
 T = TypeVar("T")
 

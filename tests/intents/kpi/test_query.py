@@ -9,7 +9,7 @@ from trimtab.api.intent import TargetRef
 from trimtab.api.kpiprofile import KPIProfileSpec, KPIType
 from trimtab.intents.kpi.measurement import LINKERD_QUERIES, resolve_kpi
 from trimtab.intents.kpi.query import build_kpi_query
-from trimtab.usage.pod_names import build_pod_name_pattern
+from trimtab.usage.pod_ownership import build_pod_name_pattern
 from trimtab.usage.prometheus.template import QueryError, find_query_problem
 
 names = st.text(min_size=1, max_size=20)

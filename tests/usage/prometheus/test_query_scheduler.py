@@ -10,9 +10,8 @@ import pytest
 from trimtab.aio import task_group
 from trimtab.timing import Backoff
 from trimtab.usage.errors import QueryTooLarge, SourceRefused, SourceUnavailable, UsageError
-from trimtab.usage.prometheus.pod_selector import PodSelector
 from trimtab.usage.prometheus.query_scheduler import QueryScheduler
-from trimtab.usage.prometheus.sharding import QueryShard
+from trimtab.usage.prometheus.sharding import PodSelector, QueryShard
 
 
 class Responses:

@@ -6,9 +6,14 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.usage.prometheus.pod_selector import LAST_CHARACTERS, PodSelector
 from trimtab.usage.prometheus.promql import format_duration, matches_any, quote
-from trimtab.usage.prometheus.sharding import MAX_NAMESPACES, QueryShard, split_into_shards
+from trimtab.usage.prometheus.sharding import (
+    LAST_CHARACTERS,
+    MAX_NAMESPACES,
+    PodSelector,
+    QueryShard,
+    split_into_shards,
+)
 
 SERIES = st.dictionaries(st.text(min_size=1, max_size=4), st.integers(0, 3000), max_size=150)
 

@@ -25,8 +25,8 @@ from trimtab.usage.formats.format import (
     UsageFormat,
     encode_names,
     read_csv,
+    read_meta_rows,
 )
-from trimtab.usage.formats.meta import read_meta_rows
 from trimtab.usage.trace import Floats
 
 MACHINE_BYTES = 384 * GIB

@@ -21,8 +21,8 @@ from trimtab.usage.formats.format import (
     UsageFormat,
     encode_names,
     read_csv,
+    read_meta_rows,
 )
-from trimtab.usage.formats.meta import read_meta_rows
 
 READINGS_LAYOUT = ColumnLayout(
     {"timestamp": 0, "vm id": 1, "avg cpu": 4}, text_columns=("vm id",), required_columns=("timestamp",)

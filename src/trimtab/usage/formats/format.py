@@ -2,7 +2,8 @@
 
 Rows are read in blocks of a few thousand, as arrays, so that a file of any length never exists as Python
 objects. Some archives publish usage as a share of a container's size and the sizes in another table; such a
-format provides the sizes for the series that were found.
+format provides the sizes for the series that were found. That table may contain millions of entries that the
+recording does not, so it is streamed and only the series at hand are kept.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trimtab.errors import TrimtabError
-from trimtab.usage.formats.file_parts import FilePart
+from trimtab.usage.formats.file_parts import FilePart, find_parts_in_file
 from trimtab.usage.trace import Floats
 
 BLOCK_ROWS = 16_384
@@ -148,3 +149,29 @@ class ColumnLayout:
             f"{part}: line {line} must contain {', '.join(self.positions)}, with plain numbers for {numbers}: "
             f"{','.join(row)[:200]}"
         )
+
+
+def read_meta_rows(
+    path: Path, table: str, names: Sequence[str], *, layout: ColumnLayout
+) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """Yield the rows of these series: the index of the name, and the layout's columns after the first."""
+    part = _find_meta_file(path, table)
+    index = {name: number for number, name in enumerate(names)}
+    with part.open() as stream:
+        for block in layout.read_blocks(part, read_csv(stream)):
+            for name, *values in zip(*block.values(), strict=True):
+                if (number := index.get(name)) is not None:
+                    yield number, tuple(values)
+
+
+def _find_meta_file(path: Path, table: str) -> FilePart:
+    places = [
+        *(sorted(path.rglob(f"{table}*")) if path.is_dir() else ()),
+        *sorted(path.parent.glob(f"{table}*")),
+    ]
+    found = next((part for file in places if file.is_file() for part in find_parts_in_file(file)), None)
+    if found is None:
+        raise TrimtabError(
+            f"{path}: {table}.csv is missing next to it; usage is a share of the sizes in that table"
+        )
+    return found

@@ -14,12 +14,11 @@ from dataclasses import dataclass, replace
 from trimtab.usage.errors import QueryTooLarge, SourceRefused, SourceTimeout
 from trimtab.usage.prometheus import schema as names
 from trimtab.usage.prometheus.client import PrometheusClient
-from trimtab.usage.prometheus.pod_selector import PodSelector
 from trimtab.usage.prometheus.promql import all_equal, equals, format_selector, matches_any
 from trimtab.usage.prometheus.response import MatrixSeries, TimeGrid, max_sample
 from trimtab.usage.prometheus.schema import ContainerLabels, MetricSchema, recognize_labels
 from trimtab.usage.prometheus.settings import PrometheusSettings
-from trimtab.usage.prometheus.sharding import QueryShard
+from trimtab.usage.prometheus.sharding import PodSelector, QueryShard
 from trimtab.usage.usage import MAX_BYTES, MAX_CORES, PodContainer
 
 DEFAULT_SCRAPE_INTERVAL = 30.0

@@ -16,8 +16,7 @@ import numpy.typing as npt
 from numba import njit
 
 from trimtab.kube.errors import DECODE_ERRORS
-from trimtab.usage.errors import SourceUnavailable, UsageResponseError
-from trimtab.usage.http_errors import ResponseStatus, classify_error
+from trimtab.usage.errors import ResponseStatus, SourceUnavailable, UsageResponseError, classify_error
 from trimtab.usage.trace import Floats
 
 _POWERS_OF_TEN = np.array([float(f"1e{power}") for power in range(23)])

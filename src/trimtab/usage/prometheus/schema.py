@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, get_args
 
-from trimtab.usage.prometheus.pod_selector import PodSelector
 from trimtab.usage.prometheus.promql import (
     Matchers,
     equals,
@@ -24,6 +23,7 @@ from trimtab.usage.prometheus.promql import (
     matches_pattern,
     not_equals,
 )
+from trimtab.usage.prometheus.sharding import PodSelector
 
 CPU = "container_cpu_usage_seconds_total"
 MEMORY = "container_memory_working_set_bytes"

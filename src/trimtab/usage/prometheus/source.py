@@ -19,11 +19,11 @@ from trimtab.usage.errors import UsageError
 from trimtab.usage.prometheus.client import PrometheusClient
 from trimtab.usage.prometheus.columns import SampleColumns, detect_ooms
 from trimtab.usage.prometheus.inventory import ADVICE, InventoryCache, InventoryProbe, SeriesInventory
-from trimtab.usage.prometheus.pod_selector import PodSelector
 from trimtab.usage.prometheus.promql import all_equal, format_selector
 from trimtab.usage.prometheus.response import TimeGrid
 from trimtab.usage.prometheus.schema import CPU, MEMORY, METRIC_KINDS, SCRAPES_PER_RATE, LookbackWindow
 from trimtab.usage.prometheus.settings import PrometheusSettings
+from trimtab.usage.prometheus.sharding import PodSelector
 from trimtab.usage.prometheus.window_reader import Columns, WindowReader, build_grid, extend_back
 from trimtab.usage.source import Capabilities, Cost, Progress, PromqlClient, Source, SourceHealth, UsageQuery
 from trimtab.usage.usage import Oom, PodContainer, Usage

@@ -13,7 +13,7 @@ import promql_parser as promql
 
 from trimtab.errors import TrimtabError
 from trimtab.printable import escape_invisible
-from trimtab.usage.pod_names import build_pod_name_pattern
+from trimtab.usage.pod_ownership import build_pod_name_pattern
 
 MAX_LENGTH = 8192
 MAX_NESTING = 48

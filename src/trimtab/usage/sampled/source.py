@@ -1,7 +1,7 @@
 """Turn a source without history into one with history, by polling it while it is open.
 
-A source implements only `snapshot`. A failed snapshot is a gap in the history and is retried at the next
-poll.
+A source implements only `snapshot`, or `parse_page` if it is a list of the API server. A failed snapshot is a gap in the
+history and is retried at the next poll.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Annotated, Self, TypeVar
+from typing import Annotated, ClassVar, Self, TypeVar
 
 from pydantic import Field, field_validator
 
-from trimtab.kube.errors import KubeError, describe
+from trimtab.kube.errors import KubeError, NotFound, describe
 from trimtab.kube.rest.capabilities import get_cluster_uid
 from trimtab.kube.rest.client import Client
+from trimtab.kube.rest.resources import Resource
 from trimtab.plugins import Settings
 from trimtab.plural import pluralize
 from trimtab.store import Store
@@ -188,3 +189,33 @@ class PollingSource(Source[S]):
             with suppress(UsageError):  # `check` reports it
                 await self._poll()
             await asyncio.sleep(self.settings.interval)
+
+
+class ListPollingSource(PollingSource[PollingSettings]):
+    """Polls a list of objects of one kind, which the API server sends in pages."""
+
+    settings_type = PollingSettings
+    resource: ClassVar[Resource]
+    not_found: ClassVar[str]
+    """What is missing in a cluster without the resource, and what to install."""
+    advice: ClassVar[str]
+    """What to do if the list cannot be read."""
+
+    @abstractmethod
+    def parse_page(self, page: bytes) -> list[ContainerSample]:
+        """Return the samples in a page; raise `UsageResponseError` if it is something else."""
+
+    async def snapshot(self) -> list[ContainerSample]:
+        if self.client is None:
+            raise SourceRefused(f"{self.name}: needs access to the API server; give a client")
+        try:
+            return [
+                sample
+                async for page in self.client.list_pages(self.resource)
+                for sample in self.parse_page(page)
+            ]
+        except NotFound as error:
+            raise SourceRefused(f"{self.name}: the cluster has no {self.not_found}") from error
+        except KubeError as error:
+            kind = SourceUnavailable if error.transient else SourceRefused
+            raise kind(f"{self.name}: {describe(error)}; {self.advice}") from error

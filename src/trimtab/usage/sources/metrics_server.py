@@ -7,10 +7,10 @@ from sys import intern
 
 import msgspec
 
-from trimtab.kube.errors import DECODE_ERRORS, KubeError, NotFound, describe
+from trimtab.kube.errors import DECODE_ERRORS
 from trimtab.kube.rest.resources import Resource
-from trimtab.usage.errors import SourceRefused, SourceUnavailable, UsageResponseError
-from trimtab.usage.sampled import ContainerSample, PollingSettings, PollingSource, parse_amount
+from trimtab.usage.errors import UsageResponseError
+from trimtab.usage.sampled import ContainerSample, ListPollingSource, parse_amount
 from trimtab.usage.usage import PodContainer
 
 POD_METRICS = Resource("metrics.k8s.io", "v1beta1", "pods", "PodMetrics")
@@ -40,28 +40,16 @@ class _Pods(msgspec.Struct, gc=False):
 _DECODER = msgspec.json.Decoder(_Pods)
 
 
-class MetricsServer(PollingSource[PollingSettings]):
+class MetricsServer(ListPollingSource):
     """The resource metrics API of a cluster; needs list on pods.metrics.k8s.io."""
 
     name = "metrics-server"
-    settings_type = PollingSettings
+    resource = POD_METRICS
+    not_found = "resource metrics API; install metrics-server"
+    advice = "see `kubectl top pods`"
 
-    async def snapshot(self) -> list[ContainerSample]:
-        if self.client is None:
-            raise SourceRefused("metrics-server: needs access to the API server; give a client")
-        try:
-            return [
-                sample
-                async for page in self.client.list_pages(POD_METRICS)
-                for sample in parse_pod_metrics(page)
-            ]
-        except NotFound as error:
-            raise SourceRefused(
-                "metrics-server: the cluster has no resource metrics API; install metrics-server"
-            ) from error
-        except KubeError as error:
-            kind = SourceUnavailable if error.transient else SourceRefused
-            raise kind(f"metrics-server: {describe(error)}; see `kubectl top pods`") from error
+    def parse_page(self, page: bytes) -> list[ContainerSample]:
+        return parse_pod_metrics(page)
 
 
 def parse_pod_metrics(page: bytes) -> list[ContainerSample]:

@@ -11,10 +11,10 @@ from sys import intern
 
 import msgspec
 
-from trimtab.kube.errors import DECODE_ERRORS, KubeError, NotFound, describe
+from trimtab.kube.errors import DECODE_ERRORS
 from trimtab.kube.rest.resources import NODE_METRICS
-from trimtab.usage.errors import SourceRefused, SourceUnavailable, UsageResponseError
-from trimtab.usage.sampled import ContainerSample, PollingSettings, PollingSource, parse_amount
+from trimtab.usage.errors import UsageResponseError
+from trimtab.usage.sampled import ContainerSample, ListPollingSource, parse_amount
 from trimtab.usage.usage import PodContainer
 
 
@@ -50,28 +50,16 @@ class _NodeMetrics(msgspec.Struct, frozen=True, gc=False):
 _DECODER = msgspec.json.Decoder(_NodeMetrics)
 
 
-class NodeMetrics(PollingSource[PollingSettings]):
+class NodeMetrics(ListPollingSource):
     """The NodeMetrics of a cluster; needs list on nodemetrics.trimtab.io and the node agent."""
 
     name = "nodemetric"
-    settings_type = PollingSettings
+    resource = NODE_METRICS
+    not_found = "NodeMetric kind; install Trimtab's CRDs and the node agent"
+    advice = "grant list on nodemetrics.trimtab.io"
 
-    async def snapshot(self) -> list[ContainerSample]:
-        if self.client is None:
-            raise SourceRefused("nodemetric: needs access to the API server; give a client")
-        try:
-            return [
-                sample
-                async for page in self.client.list_pages(NODE_METRICS)
-                for sample in parse_node_metrics(page)
-            ]
-        except NotFound as error:
-            raise SourceRefused(
-                "nodemetric: the cluster has no NodeMetric kind; install Trimtab's CRDs and the node agent"
-            ) from error
-        except KubeError as error:
-            kind = SourceUnavailable if error.transient else SourceRefused
-            raise kind(f"nodemetric: {describe(error)}; grant list on nodemetrics.trimtab.io") from error
+    def parse_page(self, page: bytes) -> list[ContainerSample]:
+        return parse_node_metrics(page)
 
 
 def parse_node_metrics(page: bytes) -> list[ContainerSample]:

@@ -21,7 +21,6 @@ from harness import UnavailableError
 from harness.peers.prometheus import Recorded
 from trimtab.usage.errors import UsageResponseError
 from trimtab.usage.prometheus import Prometheus
-from trimtab.usage.prometheus.pod_selector import LAST_CHARACTERS, PodSelector
 from trimtab.usage.prometheus.remote_read.protocol import (
     HEADERS,
     SeriesChunks,
@@ -30,6 +29,7 @@ from trimtab.usage.prometheus.remote_read.protocol import (
 )
 from trimtab.usage.prometheus.schema import ContainerLabels
 from trimtab.usage.prometheus.settings import PrometheusSettings
+from trimtab.usage.prometheus.sharding import LAST_CHARACTERS, PodSelector
 from trimtab.usage.source import UsageQuery
 from trimtab.usage.usage import Usage
 from usage.prometheus.test_remote_read import decode_series
