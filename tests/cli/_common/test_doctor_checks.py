@@ -1,6 +1,8 @@
 """What the doctor says of requests and of autoscalers that act on the same workload."""
 
 import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
@@ -8,13 +10,16 @@ import pytest
 from harness.builders.records import folded, workload
 from trimtab.cli._common.doctor_checks import (
     _check_retention,
+    _check_usage,
     check_autoscalers,
     check_requests,
     check_samples,
 )
 from trimtab.kube.kinds.hpas import hpa_projection
 from trimtab.kube.kinds.vpas import vpa_projection
-from trimtab.testing import ScriptedSource
+from trimtab.kube.rest.client import Client
+from trimtab.scan.source_selection import SelectedSource
+from trimtab.testing import ScriptedSource, steady
 from trimtab.usage.prometheus.source import Prometheus
 from trimtab.usage.usage import PodContainer
 
@@ -83,3 +88,32 @@ async def test_doctor_names_running_containers_without_samples() -> None:
     del running[silent]
     found = await check_samples(source, running, ["shop"], now)
     assert (found.state, found.found) == ("ok", "1 running container with recent samples")
+
+
+@pytest.mark.parametrize(("age", "state"), [(86_400.0, "problem"), (60.0, "warning")])
+async def test_samples_of_no_container_are_reported(age: float, state: str) -> None:
+    """The source answers, but of another cluster, or by other labels."""
+    now = 1_700_000_000.0
+    web = PodContainer("shop", "web", "app")
+    for source in (ScriptedSource(steady(0.1, 1e8)), ScriptedSource(lambda *_: (math.nan, math.nan), web)):
+        found = await check_samples(source, {web: now - age}, ["shop"], now)
+        assert (found.state, found.found) == (
+            state,
+            "no sample of the last 30 minutes for any of 1 running container",
+        )
+    assert (await check_samples(ScriptedSource(steady(0.1, 1e8)), {}, ["shop"], now)).state == "ok"
+
+
+async def test_samples_are_checked_of_a_source_without_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, web = 1_700_000_000.0, PodContainer("shop", "web", "app")
+
+    @asynccontextmanager
+    async def opened(*_: object, **__: object) -> AsyncIterator[SelectedSource]:
+        source = ScriptedSource(steady(0.1, 1e8), history=False)
+        yield SelectedSource(source, "metrics-server", has_history=False)
+
+    monkeypatch.setattr("trimtab.cli._common.doctor_checks.open_source", opened)
+    found = await _check_usage(
+        cast("Client", None), settings={}, days=8, namespaces=["shop"], running={web: now - 86_400}, now=now
+    )
+    assert [(each.check, each.state) for each in found] == [("usage", "ok"), ("samples", "problem")]

@@ -93,8 +93,10 @@ async def _check_usage(
             findings = [CheckResult("usage", "ok", f"{found.source.name}: {health.detail}")]
             if (retention := await _check_retention(found.source, days, now)) is not None:
                 findings.append(retention)
-            if found.has_history and namespaces:
+            # A source that answers is not enough: its labels, or those of another cluster, may match no pod.
+            if namespaces:
                 findings.append(await check_samples(found.source, running, namespaces, now))
+            if found.has_history and namespaces:
                 findings.append(await _check_cost(found.source, days, namespaces, now))
             return findings
     except TrimtabError as error:
@@ -132,14 +134,18 @@ async def check_samples(
     usage = await source.read(UsageQuery.last(SAMPLED_WITHIN, now=now, step=300.0, namespaces=namespaces))
     missing = np.flatnonzero((np.isnan(usage.cpu) & np.isnan(usage.memory)).all(axis=0))
     sampled = {*usage.containers} - {usage.containers[column] for column in missing}
-    expected = [
-        name
-        for name, since in running.items()
-        if now - since > SAMPLED_WITHIN and name.namespace in namespaces
-    ]
+    running = {name: since for name, since in running.items() if name.namespace in namespaces}
+    expected = [name for name, since in running.items() if now - since > SAMPLED_WITHIN]
     silent = sorted(
         f"{name.namespace}/{name.pod} {name.container}" for name in expected if name not in sampled
     )
+    if running and not sampled:
+        return CheckResult(
+            "samples",
+            "problem" if silent else "warning",
+            f"no sample of the last {format_time_span(SAMPLED_WITHIN)} for any of {pluralize(len(running), 'running container')}",
+            "check that the source measures this cluster, and that its labels name the cluster's pods",
+        )
     if not silent:
         return CheckResult(
             "samples", "ok", f"{pluralize(len(expected), 'running container')} with recent samples"
