@@ -407,6 +407,30 @@ async def test_controller_reports_no_availability_of_pods_that_never_were_ready(
         assert one.written == []
 
 
+@pytest.mark.parametrize("is_protected", [False, True])
+async def test_new_pods_of_an_intent_are_admitted_with_its_size(
+    tmp_path: Path, *, is_protected: bool
+) -> None:
+    """No policy selects the workload: they would be scheduled by their template, and resized afterwards."""
+    one = world(cpu=500)
+    answers: dict[str, Value] = {"latency{": 0.2, "count(rate": 2, "cpu_usage": 0.8, "working_set": 200 * MIB}
+    async with bed(one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
+        await found.turns(40)
+        assert one.marks.applied is not None
+        (size,) = one.marks.applied.sizes.values()
+        assert size.cpu_request != 500
+        if is_protected:
+            config = OperatorConfig.model_validate({"dryRun": True})
+            found.operator.ports.config.current = config  # type: ignore[misc]
+        one.add_pod("new")
+        state = found.operator.cluster_state
+        state._synced.set()
+        (workload,) = state.list_workloads()
+        (new,) = (pod for pod in state.list_pods(workload) if pod.name == "new")
+        assert new.containers[0].resources.cpu_request == 500
+        assert found.operator.pod_sizer.size_pod(new) == ({} if is_protected else {"web": size})
+
+
 KILLED = "container web was OOM-killed with 512Mi at 12:00 UTC, and its memory is raised to 768Mi"
 
 

@@ -140,7 +140,10 @@ class EffectivePolicy:
         return PodSync(
             enabled=can_resize_in_place and bool(by_policy or intent) and not protected,
             startup_boost=strategy.startup_boost,
-            excluded=self.rules.excluded_containers(named.union(workload.containers)),
+            # An Intent gives the whole pod its size, whatever the policy would size.
+            excluded=frozenset()
+            if intent
+            else self.rules.excluded_containers(named.union(workload.containers)),
             limits=size_limits(workload, config, intent=intent),
         )
 
@@ -305,13 +308,18 @@ class PolicyResolver:
         can_resize_in_place: bool = True,
     ) -> PodSync:
         """Return how new pods of a workload get its size: by its policy, or by an Intent."""
+        vpa = self._cluster_state.active_vpa(workload.key)
         if policy is None:
-            return PodSync(enabled=bool(intent), limits=size_limits(workload, self.config, intent=intent))
+            protected = self.config.dry_run or _protected_reason(workload, self.config, vpa)
+            return PodSync(
+                enabled=can_resize_in_place and bool(intent) and not protected,
+                limits=size_limits(workload, self.config, intent=intent),
+            )
         return policy.pod_sync(
             workload,
             pods,
             self.config,
-            vpa=self._cluster_state.active_vpa(workload.key),
+            vpa=vpa,
             intent=intent,
             hold=resolve_hold(workload, self.config),
             can_resize_in_place=can_resize_in_place,

@@ -1,4 +1,4 @@
-"""Size pods at admission, from the current policies and configuration.
+"""Size pods at admission, from the current policies, Intents and configuration.
 
 Every replica keeps the cluster state and can answer from memory, whoever leads. If the owner is not known yet, the pod is
 admitted unchanged and resized later. The same holds while the state of competing controllers is unknown.
@@ -13,7 +13,7 @@ import msgspec
 
 from trimtab.actuation.change_annotations import APPLIED_ANNOTATION, CHANGE_ANNOTATION
 from trimtab.actuation.decide.pod_admission import admission_size
-from trimtab.actuation.hold import Hold
+from trimtab.actuation.effective_size import PodSync
 from trimtab.actuation.resources import Sizes, to_manifest
 from trimtab.api.optimizationpolicy import PolicyMode
 from trimtab.errors import TrimtabError
@@ -25,12 +25,7 @@ from trimtab.kube.rest.client import Object
 from trimtab.kube.rest.resources import LIMIT_RANGES, OPTIMIZATION_POLICIES, RESOURCE_QUOTAS
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.policy.competing_controllers import CompetingControllers
-from trimtab.operator.policy.resolver import (
-    EffectivePolicy,
-    PolicyResolver,
-    resolve_hold,
-    size_limits,
-)
+from trimtab.operator.policy.resolver import PolicyResolver, resolve_hold
 
 _REQUIRED_KINDS: Final = (LIMIT_RANGES, RESOURCE_QUOTAS, OPTIMIZATION_POLICIES)
 _POD_PROJECTION = pod_projection()
@@ -62,21 +57,17 @@ class PodSizer:
         }:
             return {}  # the usual case: no need to look for competing controllers
         hold = resolve_hold(workload, self._policy_resolver.config)
-        policy = self._resolve_policy(workload, hold)
-        if policy is None:
+        sync = self._find_pod_sync(workload, pod)
+        if not sync.enabled:
             return {}
         return admission_size(
             pod,
             workload,
             # A person may set the size of any container.
-            excluded=() if hold and hold.sizes else policy.rules.excluded_containers(pod.containers),
+            excluded=() if hold and hold.sizes else sync.excluded,
             limit_ranges=cluster_state.limit_ranges.in_namespace(pod.namespace),
             quotas=cluster_state.quotas.in_namespace(pod.namespace),
-            size_limits=size_limits(
-                workload,
-                self._policy_resolver.config,
-                intent=self._competitors.controlling_intent_name(workload.key),
-            ),
+            size_limits=sync.limits,
         )
 
     def _is_synced(self) -> bool:
@@ -94,18 +85,15 @@ class PodSizer:
             return None
         return cluster_state.get(cluster_state.find_top_owner(WorkloadKey("Deployment", pod.namespace, name)))
 
-    def _resolve_policy(self, workload: Workload, hold: Hold | None) -> EffectivePolicy | None:
-        """Return the policy by which pods of this workload are resized in place; None if they are not."""
-        cluster_state, config, key = self._cluster_state, self._policy_resolver.config, workload.key
+    def _find_pod_sync(self, workload: Workload, pod: Pod) -> PodSync:
+        """Return how new pods of a workload get its size, by its policy or by the Intent that controls it."""
         policy = self._policy_resolver.resolve(workload)
-        if policy is None or policy.problem or policy.spec.mode is PolicyMode.DISABLED:
-            return None
-        vpa, intent = cluster_state.active_vpa(key), self._competitors.controlling_intent_name(key)
-        blocked = (
-            policy.blocked_reason(workload, config, vpa=vpa, intent=intent, hold=hold)
-            or self._competitors.unsynced_reason()
-        )
-        return policy if policy.spec.update_strategy.allow_in_place_resize and not blocked else None
+        if policy is not None and (policy.problem or policy.spec.mode is PolicyMode.DISABLED):
+            policy = None
+        if self._competitors.unsynced_reason():
+            return PodSync(enabled=False)
+        intent = self._competitors.controlling_intent_name(workload.key)
+        return self._policy_resolver.pod_sync(workload, policy, [pod], intent=intent)
 
 
 def build_pod_patch(stated: Object, size_pod: SizePod) -> list[Object]:
