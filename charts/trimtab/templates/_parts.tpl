@@ -3,6 +3,11 @@
 {{ .root.Files.Get (printf "files/%s" .file) | replace "trimtab-system" .root.Release.Namespace }}
 {{- end -}}
 
+{{/* Not empty if the cluster has ValidatingAdmissionPolicies and they are wanted. */}}
+{{- define "trimtab.hasAdmissionPolicies" -}}
+{{- if and .Values.admissionPolicies.enabled (semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version) }}yes{{ end -}}
+{{- end -}}
+
 {{- define "trimtab.image" -}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end -}}

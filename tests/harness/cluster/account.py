@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from harness.cluster.cluster import Cluster
 from trimtab.kube.rest.rbac import SYSTEM_NAMESPACE, Component
@@ -17,12 +18,29 @@ def wait_for_home(cluster: Cluster) -> None:
         cluster.kubectl("wait", "--for=delete", f"namespace/{SYSTEM_NAMESPACE}", "--timeout=60s")
 
 
+NODE_NAME = "authentication.kubernetes.io/node-name"
+"""What the API server knows of the token of a pod: the pod's node."""
+
+
+def manifests_of(process: Component) -> list[str]:
+    """Return the files with a process' account, and with the policies that bound what the account may write."""
+    files = [DEPLOY / process / name for name in ("account.yaml", "admission.yaml", "pod-webhook.yaml")]
+    return [str(file) for file in files if file.exists()]
+
+
+def become(process: Component, *, node: str = "") -> dict[str, Any]:
+    """Return what the user of a kubeconfig says to be a process' account, as one of its pods on a node is."""
+    user: dict[str, Any] = {"as": f"system:serviceaccount:{SYSTEM_NAMESPACE}:trimtab-{process}"}
+    return user | ({"as-user-extra": {NODE_NAME: [node]}} if node else {})
+
+
 @contextmanager
-def account(cluster: Cluster, process: Component) -> Iterator[str]:
-    """The user whose rights are the process' and no others; they go at the end, for Helm takes over nobody's."""
+def account(cluster: Cluster, process: Component) -> Iterator[None]:
+    """Make the account with the process' rights and no others; it goes at the end, for Helm takes over nobody's."""
     wait_for_home(cluster)
-    rights = str(DEPLOY / process / "account.yaml")
-    for manifest in (str(DEPLOY / "operator" / "namespace.yaml"), rights):
+    rights = manifests_of(process)
+    for manifest in (str(DEPLOY / "operator" / "namespace.yaml"), *rights):
         cluster.kubectl("apply", "--server-side", "-f", manifest)
-    yield f"system:serviceaccount:{SYSTEM_NAMESPACE}:trimtab-{process}"
-    cluster.kubectl("delete", "--ignore-not-found", "-f", rights)
+    yield
+    for manifest in rights:
+        cluster.kubectl("delete", "--ignore-not-found", "-f", manifest)

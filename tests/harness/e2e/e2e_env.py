@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import yaml
 
+from harness.cluster.account import DEPLOY, become, manifests_of
 from harness.cluster.cluster import Cluster
 from harness.cluster.namespaces import make_namespace
 from harness.e2e.operator import OperatorProcess
@@ -25,7 +26,6 @@ from trimtab.kube.rest.rbac import SYSTEM_NAMESPACE
 
 Manifest = dict[str, Any]
 
-DEPLOY = Path(__file__).parents[3] / "deploy"
 PLURALS = {
     "Deployment": "apis/apps/v1/{}/deployments",
     "StatefulSet": "apis/apps/v1/{}/statefulsets",
@@ -176,7 +176,7 @@ class Estate:
 def operator_kubeconfig(cluster: Cluster, folder: Path) -> Path:
     """By which one is the operator, with its rights and no others."""
     kubeconfig = yaml.safe_load(cluster.kubeconfig.read_text())
-    kubeconfig["users"][0]["user"]["as"] = f"system:serviceaccount:{SYSTEM_NAMESPACE}:trimtab-operator"
+    kubeconfig["users"][0]["user"] |= become("operator")
     path = folder / "kubeconfig"
     path.write_text(yaml.safe_dump(kubeconfig))
     return path
@@ -187,15 +187,15 @@ def install(cluster: Cluster, namespace: str) -> None:
     kubectl = cluster.kubectl
     kubectl("delete", "--ignore-not-found", "namespace", SYSTEM_NAMESPACE)  # another test's, on its way out
     cluster.learn()
-    for part in ("namespace.yaml", "account.yaml"):
-        kubectl("apply", "--server-side", "-f", str(DEPLOY / "operator" / part))
+    for manifest in (str(DEPLOY / "operator" / "namespace.yaml"), *manifests_of("operator")):
+        kubectl("apply", "--server-side", "-f", manifest)
     make_namespace(cluster, namespace)
 
 
 def uninstall(cluster: Cluster, namespace: str) -> None:
     """The account too, though not the kinds: Helm, of which another test may have need, takes over nobody's."""
-    account = str(DEPLOY / "operator" / "account.yaml")
-    cluster.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", account)
+    for manifest in manifests_of("operator"):
+        cluster.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", manifest)
     for name in (namespace, SYSTEM_NAMESPACE):
         cluster.call("DELETE", f"/api/v1/namespaces/{name}")
 

@@ -95,6 +95,39 @@ def test_chart_grants_exactly_what_the_code_uses(
     assert granted == asked
 
 
+def test_chart_bounds_the_accounts_by_admission_policies(helm: Helm, unset: list[dict[str, Any]]) -> None:
+    def policies(found: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        kinds = {
+            kind: {each["metadata"]["name"]: each["spec"] for each in found if each["kind"] == kind}
+            for kind in ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+        }
+        bound, bindings = kinds.values()
+        assert bound.keys() == bindings.keys()
+        for name, binding in bindings.items():
+            assert (binding["policyName"], binding["validationActions"]) == (name, ["Deny"])
+            assert bound[name]["failurePolicy"] == "Fail"
+            account = f"system:serviceaccount:{helm.namespace}:trimtab-{name.split('-')[1]}"
+            assert account in bound[name]["matchConditions"][0]["expression"]
+        return bound
+
+    operators = {f"trimtab-operator-{what}" for what in ("workloads", "webhooks", "secrets", "pod-webhook")}
+    assert policies(unset).keys() == operators
+    found = policies(
+        helm.rendered(
+            "agent.enabled=true",
+            "operator.config.webhook.pods=true",
+            "operator.config.webhook.secret=mine",
+            "admissionPolicies.workloadGroups={argoproj.io}",
+        )
+    )
+    assert {name for name in found if "agent" not in name} == operators - {"trimtab-operator-pod-webhook"}
+    assert any("agent" in name for name in found)
+    assert "['mine']" in found["trimtab-operator-secrets"]["validations"][0]["expression"]
+    [rule] = found["trimtab-operator-workloads"]["matchConstraints"]["resourceRules"]
+    assert rule["apiGroups"] == ["apps", "batch", "argoproj.io"]
+    assert policies(helm.rendered("admissionPolicies.enabled=false", "agent.enabled=true")) == {}
+
+
 def test_chart_dashboard_is_off_by_default_and_then_on_loopback(
     helm: Helm, unset: list[dict[str, Any]]
 ) -> None:

@@ -14,7 +14,7 @@ import yaml
 
 from harness.builders import fake_proc as still
 from harness.builders.busybox_workloads import grows, plods
-from harness.cluster.account import account
+from harness.cluster.account import account, become
 from harness.cluster.cluster import Cluster
 from harness.cluster.kubepods import Kubepods
 from harness.e2e.agent import AgentProcess, pod_on
@@ -68,7 +68,8 @@ def run() -> Iterator[Callable[..., AgentProcess]]:
 def as_agent(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
     """A kubeconfig by which one is the agent of our manifests."""
     kubeconfig = yaml.safe_load(cluster.kubeconfig.read_text())
-    with account(cluster, "agent") as kubeconfig["users"][0]["user"]["as"]:
+    kubeconfig["users"][0]["user"] |= become("agent", node="worker")
+    with account(cluster, "agent"):
         file = tmp_path / "as-agent"
         file.write_text(yaml.safe_dump(kubeconfig))
         yield file

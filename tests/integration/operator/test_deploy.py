@@ -1,6 +1,8 @@
 """The manifests in deploy/: what the real API server takes, and exactly the rights that the code asks for."""
 
+import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,12 +11,12 @@ import pytest
 import yaml
 
 from harness.builders.manifests import DEPLOY, find_document
-from harness.cluster.account import wait_for_home
+from harness.cluster.account import become, manifests_of, wait_for_home
 from harness.cluster.cluster import Cluster
 from trimtab.cli import run
 from trimtab.kube.auth import load_connection
+from trimtab.kube.errors import Invalid
 from trimtab.kube.rest.client import Client
-from trimtab.kube.rest.rbac import SYSTEM_NAMESPACE
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.webhook import registration
 from trimtab.operator.webhook.lifecycle import WebhookLifecycle
@@ -23,7 +25,7 @@ from trimtab.operator.webhook.lifecycle import WebhookLifecycle
 def as_operator(cluster: Cluster, folder: Path) -> Path:
     """A kubeconfig by which one is the operator."""
     kubeconfig = yaml.safe_load(cluster.kubeconfig.read_text())
-    kubeconfig["users"][0]["user"]["as"] = f"system:serviceaccount:{SYSTEM_NAMESPACE}:trimtab-operator"
+    kubeconfig["users"][0]["user"] |= become("operator")
     (folder / "operator").write_text(yaml.safe_dump(kubeconfig))
     return folder / "operator"
 
@@ -35,8 +37,8 @@ def deployed(cluster: Cluster) -> Iterator[None]:
     cluster.kubectl("apply", "--server-side", "-k", str(DEPLOY))
     cluster.kubectl("delete", "-f", str(DEPLOY / "operator" / "webhooks.yaml"))
     yield
-    for name in ("account.yaml", "namespace.yaml"):
-        cluster.kubectl("delete", "--wait=false", "-f", str(DEPLOY / "operator" / name))
+    for manifest in (*manifests_of("operator"), str(DEPLOY / "operator" / "namespace.yaml")):
+        cluster.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", manifest)
 
 
 def test_deploy_account_has_all_rights_that_doctor_checks(
@@ -83,11 +85,18 @@ async def test_deploy_rights_suffice_for_the_webhook_which_manifests_keep(
 ) -> None:
     webhooks = str(DEPLOY / "operator" / "webhooks.yaml")
     cluster.kubectl("apply", "--server-side", "-f", webhooks)
+    # As an administrator does who sets webhook.pods.
+    cluster.kubectl("delete", "-f", str(DEPLOY / "operator" / "pod-webhook.yaml"))
     try:
         async with Client(load_connection(kubeconfig=as_operator(cluster, tmp_path))) as client:
             config = OperatorConfig.model_validate({"webhook": {"pods": True}})
             gate = WebhookLifecycle(client, config, now=lambda: datetime.now(UTC))
-            await gate.reconcile()
+            async with asyncio.timeout(30):
+                while True:  # the API server takes a moment to forget the policy
+                    with suppress(Invalid):
+                        await gate.reconcile()
+                        break
+                    await asyncio.sleep(0.2)
             assert gate.readiness_error() == ""
         cluster.kubectl("apply", "--server-side", "-f", webhooks)
         for resource in (registration.VALIDATING, registration.MUTATING):

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from harness.builders.objects import node, pod, pod_status
-from harness.cluster.account import account
+from harness.cluster.account import account, become
 from harness.cluster.cluster import Cluster
 from harness.e2e.informer_probe import eventually
 from harness.faults.faultproxy import FaultProxy
@@ -117,7 +117,7 @@ def deployed(cluster: Cluster, kinds: None, vpa_kinds: None) -> Iterator[None]:
 def as_operator(fault_proxy: FaultProxy) -> Path:
     """A kubeconfig by which one is the operator, seen by the proxy."""
     kubeconfig: dict[str, Any] = yaml.safe_load(fault_proxy.kubeconfig.read_text())
-    kubeconfig["users"][0]["user"]["as"] = f"system:serviceaccount:{SYSTEM_NAMESPACE}:trimtab-operator"
+    kubeconfig["users"][0]["user"] |= become("operator")
     fault_proxy.kubeconfig.write_text(yaml.safe_dump(kubeconfig))
     return fault_proxy.kubeconfig
 

@@ -348,15 +348,16 @@ class Client:
         namespace: str,
         uid: str | None = None,
         version: str | None = None,
+        labels: Mapping[str, str] | None = None,
         dry_run: bool = False,
     ) -> bool:
         """Evict a pod; raise DisruptionBlocked if a disruption budget does not allow it, and Conflict if the pod has
-        another uid or version; return False if the pod did not exist.
+        another uid or version; return False if the pod did not exist. Admission sees the `labels` of the eviction.
         """
         body: Object = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
-            "metadata": {"name": pod, "namespace": namespace},
+            "metadata": {"name": pod, "namespace": namespace, "labels": dict(labels or {})},
         }
         expected = {"uid": uid, "resourceVersion": version}
         if preconditions := {name: value for name, value in expected.items() if value}:

@@ -19,6 +19,8 @@ log = structlog.get_logger(__name__)
 EvictPod = Callable[[Eviction], Awaitable[None]]
 """Evicts a pod; raises KubeError if that fails."""
 
+EVICTION_LABELS = {"trimtab.io/evicted-by": "agent"}
+"""The labels of an agent's evictions; deploy/agent/admission.yaml requires them, and asks for the pod's node only then."""
 EVICTION_BLOCKED_SECONDS = 60.0
 """The seconds for which a pod that could not be evicted, as by its disruption budget, is skipped."""
 
@@ -28,7 +30,9 @@ def build_api_evict(client: Client, *, dry_run: bool = False) -> EvictPod:
 
     async def evict(eviction: Eviction) -> None:
         pod = eviction.pod
-        await client.evict(pod.name, namespace=pod.namespace, uid=pod.uid, dry_run=dry_run)
+        await client.evict(
+            pod.name, namespace=pod.namespace, uid=pod.uid, labels=EVICTION_LABELS, dry_run=dry_run
+        )
         event = "qos.would_evict" if dry_run else "qos.evicted"
         log.info(event, pod=_format_pod(pod), strategy=eviction.strategy, reason=eviction.reason)
 
