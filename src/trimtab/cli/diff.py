@@ -18,6 +18,7 @@ def diff(
     selection: WorkloadSelection = WorkloadSelection(),  # noqa: B008 - it is frozen
     scan_options: ScanOptions = ScanOptions(),  # noqa: B008 - it is frozen
     output: Annotated[Literal["diff", "json"], Parameter(name=["--output", "-o"])] = "diff",
+    force: bool = False,
 ) -> int:
     """Show current against recommended resources as a unified diff.
 
@@ -26,7 +27,7 @@ def diff(
         trimtab diff --namespace shop
         trimtab diff shop/deployment/web
 
-    Exits with 1 if anything differs, like diff.
+    Exits with 1 if anything differs, like diff, and with 2 if there is too little usage to judge any workload.
 
     Parameters
     ----------
@@ -34,8 +35,10 @@ def diff(
         Workloads as NAMESPACE/KIND/NAME; by default, all.
     output
         A unified diff for people, json for programs.
+    force
+        Include workloads with less than an hour of usage.
     """
-    changes = asyncio.run(selection.find_changes(scan_options, workload))
+    changes = asyncio.run(selection.find_changes(scan_options, workload, force=force))
     with ignore_closed_pipe():
         if output == "json":
             print(json.dumps([_build_record(change) for change in changes], indent=2))
@@ -50,6 +53,8 @@ def _build_record(change: ResourceChange) -> dict[str, object]:
         "namespace": workload.namespace,
         "kind": workload.key.kind,
         "name": workload.name,
+        "confidence": change.confidence,
+        "observedSeconds": change.observed_seconds,
         "containers": [
             {"name": name, "now": to_manifest(change.before[name]), "recommended": to_manifest(after)}
             for name, after in change.after.items()

@@ -1,11 +1,11 @@
 """`trimtab patch`: recommendations as commands, patches and edits of users' own files, or applied right away."""
 
 import asyncio
-import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -22,18 +22,23 @@ from trimtab.kube.rest.client import Client
 from trimtab.printable import escape_invisible
 from trimtab.scan.patches.apply import apply_change
 from trimtab.scan.patches.change import ResourceChange
-from trimtab.scan.patches.documents import FileEdits, FindBuilds
+from trimtab.scan.patches.documents import FileEdits
 from trimtab.scan.patches.helm_charts import HelmChart
 from trimtab.scan.patches.helm_releases import KINDS
 from trimtab.scan.patches.helm_values import HelmPath, edit_values, parse_helm_path
-from trimtab.scan.patches.kustomize import FLUX, KUSTOMIZATIONS, KustomizationTree
+from trimtab.scan.patches.kustomize import KUSTOMIZATIONS
 from trimtab.scan.patches.manifests import edit_manifests
 from trimtab.scan.patches.patch_folder import update_folder
 from trimtab.scan.patches.render import render_command, render_edit
+from trimtab.scan.patches.repository import (
+    ENDINGS,
+    Repositories,
+    list_manifests_below,
+    read_bytes,
+    update_component,
+)
 
 Format = Literal["kubectl", "strategic", "kustomize", "helm", "manifests"]
-
-_ENDINGS = (".yaml", ".yml")
 
 
 def patch(
@@ -95,17 +100,18 @@ def patch(
     yes
         With --apply: do not ask for confirmation.
     force
-        With --apply: take over fields that another manager owns, such as a GitOps tool.
+        Include workloads with less than an hour of usage. With --apply, also take over fields that another manager
+        owns, such as a GitOps tool.
     """
     _reject_conflicts(form, directory, file, apply=apply, helm_path=bool(helm_path), chart=chart, write=write)
-    if not apply and (dry_run != "none" or yes or force):
-        raise TrimtabError("--dry-run, --yes and --force belong to --apply; add it, or remove them")
+    if not apply and (dry_run != "none" or yes):
+        raise TrimtabError("--dry-run and --yes belong to --apply; add it, or remove them")
     if apply and dry_run == "none" and not yes and not sys.stdin.isatty():
         raise TrimtabError(
             "--apply: there is no terminal for the confirmation; add --yes, or --dry-run server"
         )
     paths = [parse_helm_path(text) for text in helm_path]
-    changes = asyncio.run(selection.find_changes(scan_options, workload))
+    changes = asyncio.run(selection.find_changes(scan_options, workload, force=force))
     if apply:
         return _apply(changes, selection, scan_options, dry_run=dry_run == "server", yes=yes, force=force)
     if form == "helm":
@@ -157,7 +163,12 @@ def _write_patches(changes: Sequence[ResourceChange], form: Format, directory: P
         print("".join(f"{render_command(change)}\n" for change in changes), end="")
         return 0
     existing = _read_folder(directory) if directory else {}
-    edits = update_folder(changes, existing, is_kustomize=form == "kustomize")
+    is_kustomize = form == "kustomize"
+    edits = (
+        update_component(changes, existing, directory)
+        if is_kustomize and directory
+        else update_folder(changes, existing, is_kustomize=is_kustomize)
+    )
     if directory is None:
         print(
             "---\n".join(f"# {escape_invisible(name)}\n{text}" for name, text in edits.files.items()), end=""
@@ -173,7 +184,7 @@ def _read_folder(directory: Path) -> dict[str, str]:
     """Read the YAML files of a folder; a file that is not text counts as empty, so that it is not overwritten."""
     found = {}
     for path in sorted(directory.iterdir()) if directory.is_dir() else ():
-        if path.is_file() and (path.suffix in _ENDINGS or path.name in KUSTOMIZATIONS):
+        if path.is_file() and (path.suffix in ENDINGS or path.name in KUSTOMIZATIONS):
             try:
                 found[path.name] = _read(path)
             except TrimtabError:
@@ -224,8 +235,8 @@ def _read_sources(given: Sequence[Path], is_relevant: Callable[[bytes], bool]) -
             found.named.add(str(path))
             found.add(path)
     for folder in (path for path in given if path.is_dir()):
-        for path in _list_yaml_below(folder):
-            if path.resolve() not in known and is_relevant(_read_bytes(path)):
+        for path in list_manifests_below(folder):
+            if path.resolve() not in known and is_relevant(read_bytes(path)):
                 known.add(path.resolve())
                 found.add(path)
     return found
@@ -248,8 +259,14 @@ def _edit_helm(
             charts[name] = HelmChart(chart)
         elif beside.is_file() and shutil.which("helm"):
             charts[name] = HelmChart(str(beside.parent))
+    repositories = Repositories(given)
     edits = edit_values(
-        sources.texts, changes, paths=paths, charts=charts, builds=_find_builds(given), named=sources.named
+        sources.texts,
+        changes,
+        paths=paths,
+        charts=charts,
+        builds=repositories.find_builds,
+        named=sources.named,
     )
     return sources.finish(edits, write=write)
 
@@ -260,48 +277,21 @@ def _edit_manifests(given: Sequence[Path], changes: Sequence[ResourceChange], *,
     sources = _read_sources(
         given, lambda content: b"containers" in content and any(name in content for name in names)
     )
-    edits = edit_manifests(sources.texts, changes, builds=_find_builds(given), named=sources.named)
+    repositories = Repositories(given)
+    edit = partial(edit_manifests, sources.texts, builds=repositories.find_builds, named=sources.named)
+    edits = edit(changes)
+    effective = repositories.drop_changes_without_effect(edits, changes)
+    if len(effective) < len(changes):
+        again = edit(effective)
+        again.ambiguous, again.notices = edits.ambiguous, edits.notices
+        edits = again
     return sources.finish(edits, write=write)
 
 
 def _report(edits: FileEdits) -> int:
-    for line in [*edits.not_found, *edits.ambiguous]:
+    for line in [*edits.notices, *edits.not_found, *edits.ambiguous]:
         print_message(line)
     return int(bool(edits.ambiguous))
-
-
-def _find_builds(given: Sequence[Path]) -> FindBuilds:
-    """Read the kustomizations of the repositories that the given paths are in."""
-    texts, paths = {}, []
-    for root in {_find_repository(path.resolve()) for path in given}:
-        for path in _list_yaml_below(root):
-            paths.append(str(path))
-            if path.name in KUSTOMIZATIONS or FLUX.encode() in _read_bytes(path):
-                texts[str(path)] = _read_bytes(path).decode(errors="replace")
-    layout = KustomizationTree(texts, paths)
-    return lambda path: layout.find_builds(os.path.realpath(path))
-
-
-def _find_repository(path: Path) -> Path:
-    """Find the folder of the repository; where there is none, the folder that is given or that the file is in."""
-    folder = path if path.is_dir() else path.parent
-    return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)
-
-
-def _list_yaml_below(folder: Path) -> Iterator[Path]:
-    for place, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "node_modules")
-        for name in sorted(names):
-            if name.endswith(_ENDINGS) or name in KUSTOMIZATIONS:
-                yield Path(place, name)
-
-
-def _read_bytes(path: Path) -> bytes:
-    """Read a file of a folder; one that cannot be read says nothing."""
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""
 
 
 def _read(path: Path) -> str:

@@ -76,6 +76,11 @@ class WorkloadFinding:
         return len(self.pods) or self.workload.replicas
 
     @property
+    def observed_seconds(self) -> float:
+        """The length of the usage history of the container with the shortest one."""
+        return min((each.evidence.observed_seconds for each in self.containers), default=0.0)
+
+    @property
     def recommendations(self) -> tuple[Recommendation, ...]:
         return tuple(each.recommendation for each in self.containers)
 

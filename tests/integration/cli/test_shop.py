@@ -47,7 +47,7 @@ class Shop:
         self.cluster = cluster
         self._options = ["--kubeconfig", str(cluster.kubeconfig), "--prometheus", prometheus.url]
 
-    def run(self, command: str, *options: str, days: int = 2) -> int:
+    def run(self, command: str, *options: str, days: float = 2) -> int:
         return run([command, *self._options, "--days", str(days), *options])
 
     @property
@@ -110,6 +110,19 @@ def test_diff_exits_with_one_and_shows_both_sides(shop: Shop, capsys: pytest.Cap
     assert shop.run("diff", "-n", SHOP, "-o", "json") == 1
     (found,) = json.loads(capsys.readouterr().out)
     assert amounts(found["containers"][0]["now"]) == ("2", "2Gi", "2Gi")
+
+
+@pytest.mark.parametrize("command", ["diff", "patch"])
+def test_little_usage_is_no_ground_for_a_change_without_force(
+    shop: Shop, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    assert shop.run(command, "-n", SHOP, days=0.02) == 2
+    err = capsys.readouterr().err
+    assert f"Deployment {SHOP}/web: skipped: only" in err
+    assert "minutes of usage known from Prometheus" in err
+    assert "no workload could be judged: 1 workload skipped" in err
+    assert shop.run(command, "-n", SHOP, "--force", days=0.02) == int(command == "diff")
+    assert "low confidence, " in capsys.readouterr().out
 
 
 def test_patch_output_is_accepted_by_kubectl_and_kustomize(
@@ -201,7 +214,7 @@ class Answering:
         (["patch", "web"], "WORKLOAD web: write it as NAMESPACE/KIND/NAME"),
         (["patch", "-n", SHOP, "--format", "helm"], "--file: name the files to edit"),
         (["patch", "-n", SHOP, "--write"], "--write: edits the files of --file"),
-        (["patch", "-n", SHOP, "--force"], "--dry-run, --yes and --force belong to --apply"),
+        (["patch", "-n", SHOP, "--yes"], "--dry-run and --yes belong to --apply"),
         (["patch", "-n", SHOP, "--directory", "x"], "--directory: only for patches"),
         (["diff", f"{SHOP}/deployment/wbe"], f"WORKLOAD {SHOP}/deployment/wbe: the workload does not exist"),
         (["diff", f"{SHOP}/deployment/web", "-n", SHOP], "WORKLOAD: contains the namespace and the kind"),

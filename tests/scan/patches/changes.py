@@ -25,6 +25,7 @@ def change(
     namespace: str = "shop",
     after: dict[str, Resources] | None = None,
     labels: dict[str, str] | None = None,
+    min_change: float = 0.0,
 ) -> ResourceChange:
     """Return a change of each container to 100m, 64Mi and a limit of 128Mi, or to `after`."""
     found = workload(
@@ -35,4 +36,5 @@ def change(
         containers=containers or (container("web"),),
     )
     now = container_sizes(found.containers)
-    return ResourceChange(found, now, after or dict.fromkeys(now, Resources(100, None, 64 * MIB, 128 * MIB)))
+    wanted = after or dict.fromkeys(now, Resources(100, None, 64 * MIB, 128 * MIB))
+    return ResourceChange(found, now, wanted, min_change)

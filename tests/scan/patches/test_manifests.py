@@ -6,8 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scan.patches.changes import change, container
+from trimtab.api.quantity import parse_millicores
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.rest.resources import CRON_JOBS
+from trimtab.scan.patches.documents import FileEdits
 from trimtab.scan.patches.kustomize import KustomizationTree
 from trimtab.scan.patches.manifests import edit_manifests
 
@@ -237,3 +239,99 @@ def test_edit_manifests_changes_only_selected_workloads_and_once(
     sure = [key for key in selected if sum(objects.count(key) for objects in files.values()) == 1]
     for place, name in sure:  # neither a broken file nor another workload's trouble stops a clear one
         assert not any(f"{place}/{name} " in line for line in [*found.ambiguous, *found.not_found])
+
+
+def _edit_one(
+    written: str, deployed: str = "1", recommended: int = 100, min_change: float = 0.2
+) -> FileEdits:
+    """Edit a manifest that requests CPU as `written`, where the cluster has `deployed`."""
+    text = WITHOUT_NAMESPACE.replace("cpu: 1", f"cpu: {written}")
+    found = change(
+        "web",
+        container("web", cpu=deployed),
+        after={"web": Resources(recommended, None, 2**30, 2**31)},
+        min_change=min_change,
+    )
+    return edit_manifests({"web.yaml": text}, [found])
+
+
+def test_edit_manifests_leaves_a_flux_variable_and_names_what_to_set() -> None:
+    found = _edit_one("'${WEB_CPU:=1}'")
+    assert not found.files
+    assert found.ambiguous == [
+        (
+            "Deployment shop/web web: skipped: web.yaml, line 2: requests.cpu is the variable ${WEB_CPU:=1}; "
+            "set WEB_CPU to 100m"
+        )
+    ]
+
+
+def test_edit_manifests_edits_the_amounts_beside_a_variable() -> None:
+    text = WITHOUT_NAMESPACE.replace("cpu: 1", "cpu: '${WEB_CPU}'")
+    found = edit_manifests({"web.yaml": text}, [change()])
+    assert "cpu: '${WEB_CPU}', memory: 64Mi" in found.files["web.yaml"]
+    assert "set WEB_CPU to 100m" in found.ambiguous[0]
+
+
+def test_edit_manifests_says_nothing_of_a_variable_whose_amount_does_not_change() -> None:
+    text = WITHOUT_NAMESPACE.replace("cpu: 1", "cpu: '${WEB_CPU}'")
+    found = edit_manifests(
+        {"web.yaml": text}, [change(after={"web": Resources(1000, None, 64 * 2**20, 2**31)})]
+    )
+    assert "cpu: '${WEB_CPU}', memory: 64Mi" in found.files["web.yaml"]
+    assert not found.ambiguous
+
+
+@pytest.mark.parametrize("at", ["resources", "requests"])
+def test_edit_manifests_does_not_replace_a_variable_of_all_resources(at: str) -> None:
+    text = WITHOUT_NAMESPACE.replace("requests: {cpu: 1, memory: 1Gi}", "requests: ${SIZE}")
+    if at == "resources":
+        text = text.partition("          resources:")[0] + "          resources: ${SIZE}\n"
+    found = edit_manifests({"web.yaml": text}, [change()])
+    assert not found.files
+    assert f"{at} is ${{SIZE}}, which is set elsewhere" in found.ambiguous[0]
+
+
+def test_edit_manifests_tells_that_the_file_differs_from_the_cluster() -> None:
+    found = _edit_one("500m")
+    assert "cpu: 100m" in found.files["web.yaml"]
+    assert found.notices == [
+        (
+            "Deployment shop/web web: web.yaml, line 2: requests.cpu is 500m in the file and 1 in the cluster; "
+            "check that nothing else sets it"
+        )
+    ]
+    assert not _edit_one("1000m").notices  # the same amount in other words
+
+
+@settings(max_examples=200, deadline=None)
+@given(written=st.integers(1, 4000), recommended=st.integers(10, 4000))
+def test_edit_manifests_leaves_what_is_near_enough_and_is_done_after_one_edit(
+    written: int, recommended: int
+) -> None:
+    found = _edit_one(f"{written}m", recommended=recommended)
+    assert bool(found.files) == (abs(written - recommended) >= max(5, 0.2 * recommended))
+    if found.files:
+        body = yaml.safe_load(found.files["web.yaml"])
+        cpu = body["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"]
+        assert parse_millicores(str(cpu)) == recommended
+    # A container at risk gets every change.
+    assert bool(_edit_one(f"{written}m", recommended=recommended, min_change=0.0).files) == (
+        written != recommended
+    )
+
+
+def test_edit_manifests_reads_tabs_between_key_and_value_as_kubectl_does() -> None:
+    text = WITHOUT_NAMESPACE.replace("kind: Deployment", "kind:\tDeployment\t# said twice").replace(
+        "image: web:1", "args: ['{{ .Name }}']"
+    )
+    found = edit_manifests({"web.yaml": text}, [change()])
+    assert "kind:\tDeployment\t# said twice" in found.files["web.yaml"]
+    assert "cpu: 100m" in found.files["web.yaml"]
+
+
+def test_edit_manifests_reports_the_real_problem_of_a_file_with_braces() -> None:
+    text = WITHOUT_NAMESPACE.replace("image: web:1", "args: ['{{ .Name }}']") + "\nmore: [\n"
+    (line,) = edit_manifests({"web.yaml": text}, [change()]).ambiguous
+    assert "this is not valid YAML" in line
+    assert "template" not in line

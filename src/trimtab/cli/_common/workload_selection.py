@@ -14,12 +14,15 @@ from trimtab.cli import print_message
 from trimtab.cli._common.scan_options import ScanOptions
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.workloads import WorkloadKey
-from trimtab.plural import pluralize
+from trimtab.plural import format_time_span, pluralize
 from trimtab.scan.model import SkippedWorkload, WorkloadFinding
 from trimtab.scan.patches.change import ResourceChange, build_change, missing_containers_reason
 from trimtab.scan.patches.render import render_diff
 from trimtab.scan.render.summary import SHORT_KINDS
 from trimtab.scan.scan import WorkloadFilter
+
+LEAST_HISTORY = 3600.0
+"""Seconds of usage that a change of files or templates needs; less may be no more than a start."""
 
 _COLOURS = {"---": "bold", "+++": "bold", "@@ ": "cyan", "-": "red", "+": "green"}
 
@@ -41,8 +44,13 @@ class WorkloadSelection:
     kind: tuple[str, ...] = ()
     """Only workloads of this kind, like Deployment; may be given several times."""
 
-    async def find_changes(self, scan_options: ScanOptions, workloads: Sequence[str]) -> list[ResourceChange]:
-        """Find the changes of these workloads, or of all selected ones; skipped workloads are reported on stderr."""
+    async def find_changes(
+        self, scan_options: ScanOptions, workloads: Sequence[str], *, force: bool
+    ) -> list[ResourceChange]:
+        """Find the changes of these workloads, or of all selected ones; skipped workloads are reported on stderr.
+
+        Workloads with little usage are among the skipped ones unless `force` is set.
+        """
         wanted = [parse_workload(text) for text in workloads]
         if wanted and (self.namespace or self.kind):
             raise TrimtabError("WORKLOAD: contains the namespace and the kind; remove --namespace and --kind")
@@ -69,14 +77,17 @@ class WorkloadSelection:
         for one in findings:
             if reason := missing_containers_reason(one):
                 print_message(f"{one.key}: skipped: {reason}")
-        found_changes = {each.key: change for each in findings if (change := build_change(each))}
-        young = [each for each in findings if each.confidence == "low" and each.key in found_changes]
-        if young:  # a patch does not show the confidence, unlike a scan
+        young = [one for one in findings if one.observed_seconds < LEAST_HISTORY and not force]
+        for one in young:
             print_message(
-                f"{pluralize(len(young), 'workload')} with less than a day of usage, so of low confidence: "
-                f"see `trimtab explain` before you apply; usage is from {found.source}"
+                f"{one.key}: skipped: only {format_time_span(one.observed_seconds)} of usage known from {found.source}; "
+                f"wait for {format_time_span(LEAST_HISTORY)}, or add --force"
             )
-        return list(found_changes.values())
+        judged = [one for one in findings if one not in young]
+        if (skipped or young) and not judged:
+            count = pluralize(len(skipped) + len(young), "workload")
+            raise TrimtabError(f"no workload could be judged: {count} skipped, for the reasons above")
+        return [change for one in judged if (change := build_change(one))]
 
 
 def print_diff(changes: Sequence[ResourceChange]) -> None:

@@ -6,6 +6,7 @@ such as injected sidecars, and containers without a change are omitted.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -13,10 +14,19 @@ import msgspec
 
 from trimtab.actuation.resources import container_sizes
 from trimtab.actuation.template_patch import build_template_patch
-from trimtab.kube.kinds.pods import Resources
+from trimtab.api.quantity import ResourceName
+from trimtab.kube.kinds.pods import RequestLimit, Resources
 from trimtab.kube.kinds.workloads import BUILT_IN, Workload
 from trimtab.kube.rest.client import Object
+from trimtab.plural import format_time_span
 from trimtab.scan.model import ContainerFinding, WorkloadFinding
+from trimtab.sizing.policy_rules import PolicyRules, SafetyDefaults
+
+MIN_CHANGES: Mapping[ResourceName, int] = {
+    "cpu": SafetyDefaults().min_cpu_change,
+    "memory": SafetyDefaults().min_memory_change,
+}
+"""The difference in millicores and bytes below which an amount in a file stays, however small it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +36,27 @@ class ResourceChange:
     workload: Workload
     before: Mapping[str, Resources]
     after: Mapping[str, Resources]
+    min_change: float = 0.0
+    """The share of the recommendation by which an amount in a file must differ from it to be worth an edit."""
+    confidence: str = "high"
+    """The confidence in the recommendation: low, medium or high."""
+    observed_seconds: float = math.inf
+    """The length of the usage history behind the recommendation."""
+
+    def is_near(self, resource: ResourceName, amounts: RequestLimit, wanted: RequestLimit) -> bool:
+        """Return whether a file's request and limit are too near to the recommendation to be worth an edit."""
+        if not self.min_change:
+            return amounts == wanted
+        least = MIN_CHANGES[resource]
+        return all(
+            amount == want
+            or (
+                amount is not None
+                and want is not None
+                and abs(amount - want) < max(least, want * self.min_change)
+            )
+            for amount, want in zip(amounts, wanted, strict=True)
+        )
 
     @property
     def blocked_reason(self) -> str:
@@ -35,6 +66,11 @@ class ResourceChange:
         if self.workload.resource not in BUILT_IN:
             return "only built-in kinds merge containers by name; edit its manifest (--format manifests)"
         return ""
+
+    @property
+    def basis(self) -> str:
+        """The confidence in the recommendation with its reason, as users read it."""
+        return f"{self.confidence} confidence, {format_time_span(self.observed_seconds)} of usage"
 
     @property
     def path(self) -> str:
@@ -63,7 +99,19 @@ def build_change(found: WorkloadFinding) -> ResourceChange | None:
         if each.name in now and each.recommendation.no_change_reason is None
     }
     after = {name: resources for name, resources in wanted.items() if resources != now[name]}
-    return ResourceChange(found.workload, {name: now[name] for name in after}, after) if after else None
+    if not after:
+        return None
+    # No change is too small for a container at risk.
+    is_at_risk = any(each.risks for each in found.containers)
+    min_change = 0.0 if is_at_risk else PolicyRules().minimum_change
+    return ResourceChange(
+        found.workload,
+        {name: now[name] for name in after},
+        after,
+        min_change,
+        found.confidence,
+        found.observed_seconds,
+    )
 
 
 def missing_containers_reason(found: WorkloadFinding) -> str:

@@ -15,8 +15,17 @@ from yaml.nodes import MappingNode, Node
 
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.pods import Resources
+from trimtab.scan.patches.change import ResourceChange
 from trimtab.scan.patches.kustomize import UNBUILT, Build
-from trimtab.scan.patches.yaml_edit import Splice, YamlText, find_child, scalar_text, sequence_items
+from trimtab.scan.patches.quantities import AmountEdits
+from trimtab.scan.patches.yaml_edit import (
+    Splice,
+    TemplateError,
+    YamlText,
+    find_child,
+    scalar_text,
+    sequence_items,
+)
 
 FindBuilds = Callable[[str], frozenset[Build]]
 """Callback that finds what the kustomizations build from a file."""
@@ -78,6 +87,18 @@ class FileEdits:
     """Workloads that none of the files is about, each with the reason."""
     ambiguous: list[str] = field(default_factory=list)
     """The skipped changes whose location is not certain, each with the reason and the remedy."""
+    made: list[ResourceChange] = field(default_factory=list, compare=False)
+    """The changes that the new texts make."""
+    notices: list[str] = field(default_factory=list)
+    """Facts about edits that were made, for users to check."""
+
+    def add_plan(self, target: str, place: EditLocation, plan: AmountEdits) -> None:
+        """Report the amounts that the plan leaves alone, and those that the file and the cluster disagree about."""
+        self.ambiguous += [f"{target}: skipped: {place.document}: {each}" for each in plan.variables]
+        self.notices += [
+            f"{target}: {place.document}: {each}; check that nothing else sets it"
+            for each in plan.differences
+        ]
 
     def add_splices(self, splices: Mapping[YamlText, Sequence[Splice]]) -> None:
         """Apply the splices of files; a file that would change in anything but resources is skipped."""
@@ -104,12 +125,15 @@ def read_documents(
     for where, content in files.items():
         try:
             text = YamlText(content, where=where)
-        except TrimtabError as error:
+        except TemplateError as error:
             # A folder may hold the templates of a chart, which are not edited.
-            if "{{" in content and where not in named:
-                edits.not_found.append(f"{where}: skipped: the file is a template, not plain YAML")
-            else:
+            if where in named:
                 edits.ambiguous.append(str(error))
+            else:
+                edits.not_found.append(f"{where}: skipped: the file is a template, not plain YAML")
+            continue
+        except TrimtabError as error:
+            edits.ambiguous.append(str(error))
             continue
         found += [
             _build_document(text, node, builds(where), is_named=where in named)

@@ -38,7 +38,7 @@ from trimtab.scan.patches.helm_charts import (
     is_resources_key,
 )
 from trimtab.scan.patches.helm_releases import HelmValues, find_values
-from trimtab.scan.patches.quantities import build_amounts, parse_resources
+from trimtab.scan.patches.quantities import parse_resources, plan_amounts
 from trimtab.scan.patches.yaml_edit import Splice, YamlText, find_child, mapping_items, scalar_text
 
 _INSTANCE = "app.kubernetes.io/instance"
@@ -168,7 +168,7 @@ def _apply_placements(claims: Iterable[Sequence[_Placement]], edits: FileEdits) 
     for group in claims:
         place = group[0].place
         try:
-            amounts = _build_amounts(group)
+            amounts = _build_amounts(group, edits)
             list(group[0].values.text.put(place.owner, place.path[0], amounts))
         except TrimtabError as reason:
             edits.ambiguous += [f"{each}: skipped: {reason}" for each in group]
@@ -189,7 +189,7 @@ def _apply_placements(claims: Iterable[Sequence[_Placement]], edits: FileEdits) 
     edits.add_splices(splices)
 
 
-def _build_amounts(claims: Sequence[_Placement]) -> dict[str, Any]:
+def _build_amounts(claims: Sequence[_Placement], edits: FileEdits) -> dict[str, Any]:
     """Build the value of a location's first key; raises `AmbiguousLocation` if other containers share the location."""
     first = claims[0]
     where = f"{first.place.document.text.where}: {'.'.join(first.place.path)}"
@@ -212,7 +212,9 @@ def _build_amounts(claims: Sequence[_Placement]) -> dict[str, Any]:
     check_owners(first.place, {each.owner: each.after for each in claims})
     amounts: dict[str, Any] = {}
     for each in claims:
-        _merge_into(amounts, build_amounts(each.change.before[each.container], each.after))
+        plan = plan_amounts(first.place.resources, each.change, each.container)
+        edits.add_plan(str(each), first.place, plan)
+        _merge_into(amounts, plan.amounts)
     for key in reversed(first.place.path[1:]):  # keys that the values do not have yet
         amounts = {key: amounts}
     return amounts

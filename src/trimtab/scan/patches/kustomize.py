@@ -54,6 +54,8 @@ class KustomizationTree:
             if posixpath.basename(path) in KUSTOMIZATIONS and found
         }
         self._builds: dict[str, set[Build]] = defaultdict(set)
+        self._roots: dict[str, set[str]] = defaultdict(set)
+        """The topmost folders that include a file or a folder."""
         self._unlisted: list[tuple[str, Build]] = []
         """The folders without a kustomization that Flux builds; every file below is included."""
         folders = {above for path in {*paths, *texts} for above in _list_folders_above(path)}
@@ -89,10 +91,20 @@ class KustomizationTree:
                 found.add(build)
         return frozenset(found) or UNBUILT
 
+    def find_roots(self, path: str) -> frozenset[str]:
+        """Find the topmost kustomizations, by folder, that include a file or the kustomization of a folder."""
+        return frozenset(self._roots.get(path, ()))
+
+    def list_roots(self) -> frozenset[str]:
+        """List the topmost kustomizations, by folder."""
+        return frozenset(root for roots in self._roots.values() for root in roots)
+
     def _visit(self, folder: str, above: Build, visited: tuple[str, ...]) -> None:
         if folder in visited:  # a cycle, which kustomize rejects
             return
         body = self._kustomizations[folder]
+        root = (*visited, folder)[0]
+        self._roots[folder].add(root)
         here = above._replace(
             # The outermost kustomization wins: it transforms the namespace and names last.
             namespace=above.namespace or _as_text(body.get("namespace")),
@@ -104,8 +116,11 @@ class KustomizationTree:
                 self._visit(entry, here, (*visited, folder))
             else:
                 self._builds[entry].add(here)
-        for patch, target in _list_patches(body):
-            self._builds[_join_path(folder, patch)].add(here._replace(is_patch=True, target=target))
+                self._roots[entry].add(root)
+        for name, target in _list_patches(body):
+            patch = _join_path(folder, name)
+            self._builds[patch].add(here._replace(is_patch=True, target=target))
+            self._roots[patch].add(root)
 
     def _list_entries(self, folder: str) -> Iterator[str]:
         body = self._kustomizations[folder]

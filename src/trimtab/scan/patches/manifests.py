@@ -21,8 +21,11 @@ from trimtab.scan.patches.documents import (
     find_no_builds,
     read_documents,
 )
-from trimtab.scan.patches.quantities import build_amounts
+from trimtab.scan.patches.quantities import plan_amounts
 from trimtab.scan.patches.yaml_edit import NULL, Splice, YamlText, find_child, scalar_text, sequence_items
+
+_PlacedChange = tuple[EditLocation, ResourceChange, str]
+"""A change of a container with its place in the files."""
 
 CONTAINER_LISTS = ("containers", "initContainers")
 
@@ -43,9 +46,7 @@ def edit_manifests(
     by_kind: dict[tuple[str, str], list[YamlDocument]] = defaultdict(list)
     for each in documents:
         by_kind[each.kind].append(each)
-    changes_by_container: dict[MappingNode, list[tuple[EditLocation, ResourceChange, str]]] = defaultdict(
-        list
-    )
+    changes_by_container: dict[MappingNode, list[_PlacedChange]] = defaultdict(list)
     for change in changes:
         workload = change.workload
         found = find_documents(
@@ -62,26 +63,36 @@ def edit_manifests(
                 changes_by_container[place.owner].append((place, change, name))
     splices: dict[YamlText, list[Splice]] = defaultdict(list)
     for group in changes_by_container.values():
-        place, change, name = group[0]
-        try:
-            check_owners(
-                place,
-                {
-                    (each.workload.namespace, each.workload.name): each.after[container]
-                    for _, each, container in group
-                },
-            )
-            gone = NULL if place.document.is_patch else None
-            amounts = build_amounts(change.before[name], change.after[name], gone=gone)
-            made = list(place.document.text.put(place.owner, place.path[-1], amounts))
-        except TrimtabError as reason:
-            edits.ambiguous += [
-                f"{each.workload.key} {container}: skipped: {reason}" for _, each, container in group
-            ]
-        else:
-            splices[place.document.text] += made
+        _edit_container(group, edits, splices)
     edits.add_splices(splices)
     return edits
+
+
+def _edit_container(
+    group: Sequence[_PlacedChange], edits: FileEdits, splices: dict[YamlText, list[Splice]]
+) -> None:
+    """Edit a container of a file, which may be that of several workloads."""
+    place, change, name = group[0]
+    try:
+        check_owners(
+            place,
+            {
+                (each.workload.namespace, each.workload.name): each.after[container]
+                for _, each, container in group
+            },
+        )
+        gone = NULL if place.document.is_patch else None
+        plan = plan_amounts(place.resources, change, name, gone=gone)
+        made = list(place.document.text.put(place.owner, place.path[-1], plan.amounts))
+    except TrimtabError as reason:
+        edits.ambiguous += [
+            f"{each.workload.key} {container}: skipped: {reason}" for _, each, container in group
+        ]
+        return
+    splices[place.document.text] += made
+    if made:
+        edits.made += [each for _, each, _ in group]
+    edits.add_plan(f"{change.workload.key} {name}", place, plan)
 
 
 def find_pod_spec(document: Node, kind: str) -> Node | None:

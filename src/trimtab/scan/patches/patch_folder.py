@@ -19,10 +19,10 @@ from trimtab.scan.patches.change import ResourceChange
 from trimtab.scan.patches.documents import AmbiguousLocation, FileEdits
 from trimtab.scan.patches.kustomize import KUSTOMIZATIONS
 from trimtab.scan.patches.manifests import CONTAINER_LISTS, find_pod_spec
+from trimtab.scan.patches.quantities import plan_amounts
 from trimtab.scan.patches.render import dump_yaml, render_manifest
 from trimtab.scan.patches.yaml_edit import (
     NULL,
-    DesiredValue,
     Splice,
     YamlText,
     find_child,
@@ -48,12 +48,16 @@ def build_file_name(workload: Workload) -> str:
 
 
 def update_folder(
-    changes: Sequence[ResourceChange], existing: Mapping[str, str], *, is_kustomize: bool = False
+    changes: Sequence[ResourceChange],
+    existing: Mapping[str, str],
+    *,
+    is_kustomize: bool = False,
+    namespaced: bool = False,
 ) -> FileEdits:
     """Put each change into the file of its workload, and add missing entries to the kustomization.
 
     `existing` maps the file names of the folder to their texts. A file that is not the patch of its workload is reported
-    and not changed.
+    and not changed. `namespaced` puts the namespace into each new target of the kustomization.
     """
     edits = FileEdits()
     written: dict[str, Workload] = {}
@@ -66,24 +70,28 @@ def update_folder(
         written[name] = change.workload
         if existing.get(name) != text:
             edits.files[name] = text
+            edits.made.append(change)
         edits.ambiguous += _list_removed_containers(change, name, text)
     if is_kustomize and written:
         where = next((name for name in KUSTOMIZATIONS if name in existing), KUSTOMIZATIONS[0])
-        text = build_kustomization(written, existing, where)
+        text = build_kustomization(written, existing, where, namespaced=namespaced)
         if existing.get(where) != text:
             edits.files[where] = text
     return edits
 
 
-def build_kustomization(written: Mapping[str, Workload], existing: Mapping[str, str], where: str) -> str:
+def build_kustomization(
+    written: Mapping[str, Workload], existing: Mapping[str, str], where: str, *, namespaced: bool = False
+) -> str:
     """Build the kustomization with an entry for each patch: extend the existing one, or create a component.
 
-    A target has no namespace, because an overlay may set it, unless the target would match two workloads.
+    A target has no namespace, because an overlay may set it, unless the target would match two workloads or
+    `namespaced` asks for it.
     """
     if where not in existing:
         count = Counter(_build_object(each)[:3] for each in written.values())
         entries = [
-            _build_entry(name, each, is_alone=count[_build_object(each)[:3]] == 1)
+            _build_entry(name, each, is_alone=not namespaced and count[_build_object(each)[:3]] == 1)
             for name, each in written.items()
         ]
         return _COMPONENT + dump_yaml({"patches": entries})
@@ -108,7 +116,7 @@ def build_kustomization(written: Mapping[str, Workload], existing: Mapping[str, 
             # An entry from before a namesake existed would now match both workloads.
             splices += text.put(target, "namespace", found.namespace)
     missing = [
-        _build_entry(name, each, is_alone=count[_build_object(each)[:3]] == 1)
+        _build_entry(name, each, is_alone=not namespaced and count[_build_object(each)[:3]] == 1)
         for name, each in written.items()
         if name not in listed and name not in merged
     ]
@@ -153,7 +161,8 @@ def _update_patch(where: str, content: str, change: ResourceChange) -> str:
         for each in wanted.get(name, ()):
             container = there.get(each["name"])
             if isinstance(container, MappingNode):
-                splices += text.put(container, "resources", _to_explicit_nulls(each["resources"]))
+                plan = plan_amounts(find_child(container, "resources"), change, each["name"], gone=NULL)
+                splices += text.put(container, "resources", plan.amounts)
             else:
                 missing.append(each)
         if missing:
@@ -185,12 +194,6 @@ def _read_patched_object(where: str, content: str) -> _PatchedObject | None:
     version, kind = (scalar_text(find_child(roots[0], key)) for key in ("apiVersion", "kind"))
     name, namespace = (scalar_text(find_child(roots[0], "metadata", key)) for key in ("name", "namespace"))
     return _PatchedObject(version.rpartition("/")[0], kind, name, namespace) if kind and name else None
-
-
-def _to_explicit_nulls(amounts: Any) -> DesiredValue:
-    if isinstance(amounts, Mapping):
-        return {key: _to_explicit_nulls(each) for key, each in amounts.items()}
-    return NULL if amounts is None else str(amounts)
 
 
 def _build_object(workload: Workload) -> _PatchedObject:

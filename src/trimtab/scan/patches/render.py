@@ -18,9 +18,10 @@ from trimtab.scan.patches.change import ResourceChange
 def render_diff(change: ResourceChange) -> str:
     """Render the current and the recommended resources of the template as a unified diff."""
     old, new = (_list_resource_lines(sizes) for sizes in (change.before, change.after))
-    lines = difflib.unified_diff(
-        old, new, fromfile=f"{change.path} now", tofile=f"{change.path} recommended", n=len(old)
-    )
+    recommended = f"{change.path} recommended"
+    if change.confidence == "low":
+        recommended += f" ({change.basis})"
+    lines = difflib.unified_diff(old, new, fromfile=f"{change.path} now", tofile=recommended, n=len(old))
     return "".join(lines)
 
 
@@ -36,7 +37,12 @@ def render_edit(path: str, before: str, after: str) -> str:
 
 
 def render_command(change: ResourceChange) -> str:
-    """Render the `kubectl` command that applies a change."""
+    """Render the `kubectl` command that applies a change, below a comment if the confidence in it is low."""
+    command = _render_kubectl(change)
+    return f"# {change.basis}\n{command}" if change.confidence == "low" else command
+
+
+def _render_kubectl(change: ResourceChange) -> str:
     workload = change.workload
     where = ["-n", workload.namespace, f"{workload.resource}/{workload.name}"]
     mains = {each.name for each in workload.containers if each.role == "main"}

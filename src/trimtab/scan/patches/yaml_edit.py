@@ -7,6 +7,7 @@ library that keeps comments, would reformat the whole file and bury the change i
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -34,6 +35,14 @@ _REPEATABLE_KEYS = {"", _MERGE_KEY}
 """The keys that may occur twice: the merge key and keys that are not text."""
 
 
+_TEMPLATE_LINE = re.compile(r"^\s*\{\{", re.MULTILINE)
+"""A line with only an action of a template, as in `{{- if .Values.web }}`."""
+
+
+class TemplateError(TrimtabError):
+    """The file is a template, and not YAML before it is rendered."""
+
+
 class Splice(NamedTuple):
     """A replacement for a range of the text."""
 
@@ -49,6 +58,14 @@ class _Loader(yaml.SafeLoader):
         super().__init__(text)
         self.aliases: dict[Node, Node] = {}
         """The node that each alias refers to."""
+
+    def scan_to_next_token(self) -> None:
+        """Skip a tab between a key and its value too, as Go's parser, and so kubectl and Flux, do."""
+        super().scan_to_next_token()
+        while self.peek() == "\t" and (self.flow_level or not self.allow_simple_key):
+            while self.peek() in " \t":
+                self.forward()
+            super().scan_to_next_token()
 
     def compose_node(self, parent: Node | None, index: int) -> Node | None:
         event = self.peek_event()  # type: ignore[no-untyped-call]
@@ -78,14 +95,15 @@ class YamlText:
                 self.roots.append(root)
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
-            problem = getattr(error, "problem", None) or "this is not valid YAML"
-            raise TrimtabError(
-                f"{where}{f', line {mark.line + 1}' if mark else ''}: {problem}; give plain YAML, not a template"
-            ) from None
+            at = f"{where}, line {mark.line + 1}" if mark else where
+            if _is_template(text, mark.line if mark else 0):
+                raise TemplateError(f"{at}: give plain YAML, not a template") from None
+            problem = getattr(error, "problem", None) or "the characters are not text"
+            raise TrimtabError(f"{at}: this is not valid YAML: {problem}") from None
         self._aliases = loader.aliases
         if template := next((key for root in self.roots for key in self._find_templates(root)), None):
             line = template.start_mark.line + 1
-            raise TrimtabError(f"{where}, line {line}: give plain YAML, not a template")
+            raise TemplateError(f"{where}, line {line}: give plain YAML, not a template")
         self._shared: set[Node] = set()
         for root in self.roots:
             self._collect_shared(root, {*self._aliases, *self._aliases.values()})
@@ -274,6 +292,11 @@ class YamlText:
     ) -> Iterator[Splice]:
         """Yield the splices that replace an empty value with a mapping, in block style unless the owner is in flow style."""
         start, end = value.start_mark.index, value.end_mark.index
+        if isinstance(value, ScalarNode) and value.tag != _NULL_TAG:
+            line = value.start_mark.line + 1
+            raise TrimtabError(
+                f"{self.where}, line {line}: {scalar_text(name)} is {value.value}, which is set elsewhere; change it there"
+            )
         if owner.flow_style:
             yield Splice(
                 start, end, f"{'' if end > start else ' '}{_render_flow(new, _find_key_quote(owner))}"
@@ -340,6 +363,12 @@ class YamlText:
         if end < 0:
             return len(self.text)
         return end - 1 if self.text[end - 1 : end] == "\r" else end
+
+
+def _is_template(text: str, problem_line: int) -> bool:
+    """Return whether a text that is not YAML is a template; braces in a string elsewhere do not make it one."""
+    near = text.split("\n")[max(problem_line - 1, 0) : problem_line + 1]
+    return bool(_TEMPLATE_LINE.search(text)) or any("{{" in line for line in near)
 
 
 def mapping_items(node: Node | None) -> list[tuple[Node, Node]]:

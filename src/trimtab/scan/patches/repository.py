@@ -1,0 +1,146 @@
+"""Read the repository around users' files, and verify edits with the kustomizations that include them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from trimtab.scan.patches.change import ResourceChange
+from trimtab.scan.patches.documents import FileEdits
+from trimtab.scan.patches.kustomize import FLUX, KUSTOMIZATIONS, Build, KustomizationTree
+from trimtab.scan.patches.kustomize_build import compare_builds, find_kustomize, find_namesakes
+from trimtab.scan.patches.patch_folder import update_folder
+
+ENDINGS = (".yaml", ".yml", ".json")
+
+
+def list_manifests_below(folder: Path) -> Iterator[Path]:
+    """List the files below a folder that may hold manifests; hidden folders are skipped."""
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "node_modules")
+        for name in sorted(names):
+            if name.endswith(ENDINGS) or name in KUSTOMIZATIONS:
+                yield Path(place, name)
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a file of a folder; one that cannot be read says nothing."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+@dataclass(frozen=True)
+class Repositories:
+    """The repositories that the given paths are in."""
+
+    given: Sequence[Path]
+
+    @cached_property
+    def folders(self) -> frozenset[Path]:
+        return frozenset(_find_repository(path.resolve()) for path in self.given)
+
+    @cached_property
+    def kustomizations(self) -> KustomizationTree:
+        texts, paths = {}, []
+        for root in self.folders:
+            for path in list_manifests_below(root):
+                paths.append(str(path))
+                if path.name in KUSTOMIZATIONS or FLUX.encode() in read_bytes(path):
+                    texts[str(path)] = read_bytes(path).decode(errors="replace")
+        return KustomizationTree(texts, paths)
+
+    def find_builds(self, path: str) -> frozenset[Build]:
+        return self.kustomizations.find_builds(os.path.realpath(path))
+
+    def drop_changes_without_effect(
+        self, edits: FileEdits, changes: Sequence[ResourceChange]
+    ) -> list[ResourceChange]:
+        """Return the changes that take effect in every kustomization; the others are reported.
+
+        An overlay can override the edited file in ways that only kustomize itself understands.
+        """
+        command = find_kustomize()
+        if command is None or not edits.files:
+            return list(changes)
+        without_effect: dict[str, str] = {}
+        for folder in self.folders:
+            edited = {
+                Path(path): text
+                for path, text in edits.files.items()
+                if Path(path).resolve().is_relative_to(folder)
+            }
+            roots = {
+                root for path in edited for root in self.kustomizations.find_roots(os.path.realpath(path))
+            }
+            if not roots:
+                continue
+            effects = compare_builds(command, folder, roots, edited)
+            edits.notices += [
+                f"{root}: kustomize could not build it, so the edits below are not verified: {reason}"
+                for root, reason in effects.failures.items()
+            ]
+            for change in edits.made:
+                if root := effects.find_unchanged(change):
+                    without_effect[str(change.workload.key)] = root
+        edits.ambiguous += [
+            f"{key}: skipped: an edit of its manifest changes nothing in what kustomize builds from {root}: "
+            "a patch or component there decides; change it there"
+            for key, root in without_effect.items()
+        ]
+        return [each for each in changes if str(each.workload.key) not in without_effect]
+
+
+def update_component(
+    changes: Sequence[ResourceChange], existing: Mapping[str, str], directory: Path
+) -> FileEdits:
+    """Update a folder of kustomize patches so that they size their own workloads in every build, and no others."""
+    edits = update_folder(changes, existing, is_kustomize=True)
+    command = find_kustomize()
+    if command is None or not edits.files:
+        return edits
+    repositories = Repositories([directory])
+    (folder,) = repositories.folders
+    path = directory.resolve()
+    roots = repositories.kustomizations.find_roots(str(path))
+    if not roots:
+        alone, shared = find_namesakes(command, repositories.kustomizations.list_roots(), changes)
+        if shared and not alone:
+            edits = update_folder(changes, existing, is_kustomize=True, namespaced=True)
+        where = (
+            f" of {alone[0]}"
+            if alone
+            else f" of {shared[0]}"
+            if shared
+            else ", in the overlay that builds them"
+        )
+        edits.notices.append(f"{directory}: has no effect yet: list it under `components:`{where}")
+        return edits
+    for namespaced in (False, True):
+        edits = update_folder(changes, existing, is_kustomize=True, namespaced=namespaced)
+        effects = compare_builds(
+            command, folder, roots, {path / name: text for name, text in edits.files.items()}
+        )
+        others = effects.find_others(changes)
+        unchanged = {root: each for each in edits.made if (root := effects.find_unchanged(each))}
+        if not others and not unchanged:
+            return edits
+    problems = [
+        f"{directory}: {root}: would change {each} too; give each overlay its own" for root, each in others
+    ]
+    problems += [
+        f"{each.workload.key}: {root} builds it as before: a patch there comes after the component and decides; "
+        "change that patch, or list the component in the kustomization above"
+        for root, each in unchanged.items()
+    ]
+    return FileEdits(ambiguous=problems)
+
+
+def _find_repository(path: Path) -> Path:
+    """Find the folder of the repository; where there is none, the folder that is given or that the file is in."""
+    folder = path if path.is_dir() else path.parent
+    return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)
