@@ -25,7 +25,7 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from trimtab.store import HistoryRecord, StateKey, Store
-from trimtab.store.row_mapping import to_row
+from trimtab.store.database import to_row
 from trimtab.store.tables import history, states
 
 KEY = StateKey("bench", "trimtab", "0")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trimtab.errors import TrimtabError
-from trimtab.extras import require_extra
+from trimtab.lazy import require_extra
 
 
 def test_require_extra_names_module_and_extra() -> None:

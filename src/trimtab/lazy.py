@@ -1,4 +1,4 @@
-"""Public names of a package, loaded when they are first used.
+"""Imports at first use: the public names of a package, and optional libraries that an extra of Trimtab installs.
 
 A package's `__init__` runs before any of its modules, so importing everything there would slow down each command and
 tie modules into import cycles.
@@ -7,8 +7,11 @@ tie modules into import cycles.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
+
+from trimtab.errors import TrimtabError
 
 
 def lazy_exports(package: str, exports: Mapping[str, str]) -> Callable[[str], Any]:
@@ -20,3 +23,18 @@ def lazy_exports(package: str, exports: Mapping[str, str]) -> Callable[[str], An
         return getattr(importlib.import_module(f"{package}.{exports[name]}"), name)
 
     return load
+
+
+@contextmanager
+def require_extra(extra: str, needed_by: str, *, alternative: str = "") -> Iterator[None]:
+    """Turn a failed import in the block into one line with the command that installs the extra."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        # A module of ours that is missing is a defect, and no extra would install it.
+        if error.name is None or error.name.split(".")[0] == "trimtab":
+            raise
+        hint = f"; or {alternative}" if alternative else ""
+        raise TrimtabError(
+            f"{needed_by}: {error.name} is not installed; run: pip install 'trimtab[{extra}]'{hint}"
+        ) from None

@@ -20,7 +20,7 @@ from trimtab.actuation.pod_options import (
     start_options_change,
     supports_rollout,
 )
-from trimtab.api.pod_annotations import CACHE_CLASS, POWER_PROFILE
+from trimtab.api.nodeqospolicy import CACHE_CLASS, POWER_PROFILE
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.kube.rest.resources import REPLICA_SETS
 

@@ -7,8 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trimtab.api.conditions import MAX_MESSAGE_LENGTH, build_condition, set_conditions
-from trimtab.api.meta import Condition
+from trimtab.api.meta import MAX_MESSAGE_LENGTH, Condition, build_condition, set_conditions
 
 STATUSES = st.sampled_from([True, False, None])
 ROUNDS = st.lists(st.dictionaries(st.sampled_from(["Ready", "Met", "Acting"]), STATUSES), max_size=8)

@@ -5,8 +5,15 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trimtab.api.format import format_exact, format_short, format_step
-from trimtab.api.quantity import GIB, MIB, parse_memory_bytes, parse_millicores
+from trimtab.api.quantity import (
+    GIB,
+    MIB,
+    format_exact,
+    format_short,
+    format_step,
+    parse_memory_bytes,
+    parse_millicores,
+)
 
 
 @given(amount=st.integers(0, 2**62))

@@ -25,9 +25,9 @@ from actuation.world import KEY, World, run
 from harness.builders.records import policy, workload
 from trimtab.actuation.executor import ChangeExecutor
 from trimtab.api import OptimizationPolicy
-from trimtab.api.conditions import Document
 from trimtab.api.errors import InvalidObjectError
 from trimtab.api.fields import format_time
+from trimtab.api.meta import Document
 from trimtab.api.optimizationpolicy import OptimizationPolicyStatus, WorkloadState
 from trimtab.api.quantity import Quantity
 from trimtab.kube.kinds.pods import Resources

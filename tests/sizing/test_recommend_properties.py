@@ -32,9 +32,8 @@ from sizing.containers import (
     recommendations,
     rules,
 )
-from trimtab.api.format import format_step
 from trimtab.api.optimizationpolicy import HpaMode, LimitMode, MetricsConfig
-from trimtab.api.quantity import MIB
+from trimtab.api.quantity import MIB, format_step
 from trimtab.kube.kinds.nodes import NodeResources
 from trimtab.kube.kinds.pod_requests import qos_class
 from trimtab.kube.kinds.pods import Container, Resources

@@ -8,7 +8,7 @@ from sqlalchemy import select
 
 from store.builders import KEY, entry
 from trimtab.store import Retention, RetentionLimit, Store
-from trimtab.store.row_mapping import to_row
+from trimtab.store.database import to_row
 from trimtab.store.tables import history
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, insert, inspect, text
 
 from store.builders import KEY, effect, entry, event
 from trimtab.store import AddressError, NewerSchemaError, Store, StoreError
-from trimtab.store.row_mapping import to_row
+from trimtab.store.database import to_row
 from trimtab.store.schema import VERSION_TABLE, _read_versions
 from trimtab.store.tables import effects, events, history, metadata
 

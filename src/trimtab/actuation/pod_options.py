@@ -18,7 +18,7 @@ from math import ceil
 import msgspec
 from msgspec.structs import replace
 
-from trimtab.api.pod_annotations import CACHE_CLASS, POWER_PROFILE
+from trimtab.api.nodeqospolicy import CACHE_CLASS, POWER_PROFILE
 from trimtab.kube.kinds.pods import Pod
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.kube.rest.client import Object

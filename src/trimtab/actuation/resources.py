@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from trimtab.api.format import format_exact, format_step
-from trimtab.api.quantity import MIB
+from trimtab.api.quantity import MIB, format_exact, format_step
 from trimtab.kube.kinds.pods import Container, Pod, RequestLimit, Resources
 from trimtab.sizing.guards.requests import round_up
 

@@ -4,6 +4,8 @@ Numbers and booleans are strict: the server rejects a manifest with `"5"` where 
 it too. Quantities and durations have types of their own.
 """
 
+from __future__ import annotations
+
 import math
 import re
 from dataclasses import dataclass
@@ -143,3 +145,8 @@ class UniqueItems:
                 raise validation_problem(f'duplicate of "{named}"; each may be given once', field=str(place))
             seen.add(identity)
         return given
+
+
+def format_micro_time(moment: datetime) -> str:
+    """Format a time as a Kubernetes `MicroTime`."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,18 +1,20 @@
 """The Kubernetes types that our kinds use: metadata, conditions, label selectors.
 
 Only the fields that are read or written are defined: of the metadata, the identity, the versions, labels and
-annotations.
+annotations. Conditions of a status follow the rules of `metav1.Condition`.
 """
 
+from __future__ import annotations
+
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
 from pydantic import Field, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
-from trimtab.api.fields import Count, TextPattern, Time
+from trimtab.api.fields import Count, TextPattern, Time, format_time
 from trimtab.api.model import ApiModel, StatusModel, ValidationRule
 
 Labels = Mapping[str, str]
@@ -155,3 +157,40 @@ class LabelSelector(ApiModel):
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
         return {**super().__get_pydantic_json_schema__(schema, handler), "x-kubernetes-map-type": "atomic"}
+
+
+Document = dict[str, Any]
+
+MAX_MESSAGE_LENGTH = 4096
+
+
+def build_condition(type_: str, *, holds: bool | None, reason: str = "", message: str = "") -> Document:
+    """Build a condition without its time; its status is Unknown if `holds` is None. Empty texts are omitted."""
+    condition = {"type": type_, "status": "Unknown" if holds is None else str(holds)}
+    texts = {"reason": reason, "message": message[:MAX_MESSAGE_LENGTH]}
+    return condition | {name: text for name, text in texts.items() if text}
+
+
+def set_conditions(
+    wanted: Iterable[Document],
+    before: Iterable[Mapping[str, Any]],
+    *,
+    now: float,
+    generation: int | None = None,
+) -> list[Document]:
+    """Return the wanted conditions with the times of their last transitions, and the generation that they are about.
+
+    A condition keeps its time while its status stays, even if the reason changes.
+    """
+    known = {condition["type"]: condition for condition in before}
+    observed = {} if generation is None else {"observedGeneration": generation}
+    return [
+        {**condition, "lastTransitionTime": _transition_time(condition, known, now), **observed}
+        for condition in wanted
+    ]
+
+
+def _transition_time(condition: Document, known: Mapping[str, Mapping[str, Any]], now: float) -> str:
+    old = known.get(condition["type"], {})
+    is_same = old.get("status") == condition["status"]
+    return str(old["lastTransitionTime"]) if is_same and "lastTransitionTime" in old else format_time(now)

@@ -5,8 +5,11 @@ Each strategy has its own block and is off by default; the defaults are those of
 three tiers: reserved (`lsr`), latency-sensitive (`ls`) and best-effort (`be`).
 """
 
+from __future__ import annotations
+
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -14,6 +17,15 @@ from trimtab.api.fields import Bool, Count, Int, Percent, Text, UniqueItems
 from trimtab.api.kind import AGE_COLUMN, READY_COLUMN, Kind, KindNames, PrinterColumn
 from trimtab.api.meta import Condition, LabelSelector
 from trimtab.api.model import ApiModel, StatusModel, ValidationRule
+
+CACHE_CLASS: Final = "trimtab.io/cache-class"
+"""The class of last-level cache and memory bandwidth that a pod may use."""
+POWER_PROFILE: Final = "trimtab.io/power-profile"
+"""The power profile of its cores; the pod requests it from the device plugin as an extended resource, which this
+repeats."""
+CACHE_CLASSES: Final[Mapping[str, str]] = {"guaranteed": "LSR", "burstable": "LS", "besteffort": "BE"}
+"""The tier in the node's policy that each cache class stands for."""
+
 
 Positive = Annotated[Int, Field(ge=1)]
 

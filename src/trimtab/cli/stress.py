@@ -18,8 +18,7 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
-from trimtab.api.format import format_short
-from trimtab.api.quantity import ResourceName
+from trimtab.api.quantity import ResourceName, format_short
 from trimtab.cli import ignore_closed_pipe
 from trimtab.cli._common.scan_options import friendly_errors, parse_key_values, parse_seconds, show_progress
 from trimtab.csv_cells import escape_cells

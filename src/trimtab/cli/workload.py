@@ -11,8 +11,7 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
-from trimtab.api.format import format_short
-from trimtab.api.quantity import ResourceName
+from trimtab.api.quantity import ResourceName, format_short
 from trimtab.cli import print_message
 from trimtab.cli._common.scan_options import parse_key_values, render_text, write_output
 from trimtab.cli._common.seed import Seed

@@ -18,7 +18,7 @@ from trimtab.api.kpiprofile import KPIType
 from trimtab.errors import TrimtabError
 from trimtab.intents.objective import Goal, Objective
 from trimtab.intents.state import ContainerSize, PodState, TargetState
-from trimtab.store.effects import Effect
+from trimtab.store.planner_records import Effect
 
 _THOUSANDTHS = 1000.0
 _CACHE_ANNOTATION = "rdt.resources.beta.kubernetes.io/pod"

@@ -16,10 +16,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from trimtab.errors import TrimtabError
-from trimtab.extras import require_extra
 from trimtab.lab.backtest import BacktestSchedule
 from trimtab.lab.job import BacktestJob, JobProgress
 from trimtab.lab.scores import Scores
+from trimtab.lazy import require_extra
 from trimtab.usage.trace import Trace
 
 LOCAL = "local"

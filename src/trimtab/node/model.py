@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Final, Protocol
 
-from trimtab.api.pod_annotations import CACHE_CLASS, CACHE_CLASSES
+from trimtab.api.nodeqospolicy import CACHE_CLASS, CACHE_CLASSES
 from trimtab.kube.kinds.pods import Resources
 from trimtab.node.cgroups import QosClass
 

@@ -19,7 +19,7 @@ from trimtab.actuation.executor import ReconcileResult, WrittenTransition
 from trimtab.actuation.hold import read_hold
 from trimtab.actuation.port import ClusterPort
 from trimtab.actuation.resources import Sizes, format_sizes, to_manifest
-from trimtab.api.format import format_short
+from trimtab.api.quantity import format_short
 from trimtab.kube.errors import KubeError, describe
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import Workload

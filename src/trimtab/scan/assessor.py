@@ -12,9 +12,8 @@ from typing import NamedTuple
 import msgspec
 
 from trimtab.actuation.effective_size import PodSync, effective_containers
-from trimtab.api.format import format_step
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec, UpdateStrategy
-from trimtab.api.quantity import MIB
+from trimtab.api.quantity import MIB, format_step
 from trimtab.kube.kinds.pod_requests import BEST_EFFORT, qos_class
 from trimtab.kube.kinds.pods import Container, Pod, Resources
 from trimtab.kube.kinds.workloads import Workload

@@ -21,9 +21,8 @@ from math import ceil
 
 import msgspec
 
-from trimtab.api.format import format_step
 from trimtab.api.optimizationpolicy import LimitMode
-from trimtab.api.quantity import MIB, ResourceName
+from trimtab.api.quantity import MIB, ResourceName, format_step
 from trimtab.kube.kinds.pods import Container
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.policy_rules import PolicyRules, ResourceRules

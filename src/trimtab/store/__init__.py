@@ -1,6 +1,5 @@
 """Durable data: learned state, effects, planner events, history; in SQLite by default, in PostgreSQL when shared."""
 
-from trimtab.store.effects import Effect, EffectRepository
 from trimtab.store.errors import (
     AccessError,
     AddressError,
@@ -14,8 +13,8 @@ from trimtab.store.errors import (
     StoreError,
     UnavailableError,
 )
-from trimtab.store.events import PlannerEvent, PlannerEventRepository
 from trimtab.store.history import HistoryRecord, HistoryRepository
+from trimtab.store.planner_records import Effect, EffectRepository, PlannerEvent, PlannerEventRepository
 from trimtab.store.retention import PruneResult, Retention, RetentionLimit
 from trimtab.store.states import StateKey, StateRepository, StateSummary, StoredState
 from trimtab.store.store import Store

@@ -14,12 +14,10 @@ import structlog
 from sqlalchemy import Insert, Table, bindparam, exists, func, insert, not_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from trimtab.store.database import Database
-from trimtab.store.effects import Effect
+from trimtab.store.database import BATCH_SIZE, Database, Record, select_records, to_record, to_row
 from trimtab.store.errors import ArchiveError
-from trimtab.store.events import PlannerEvent
 from trimtab.store.history import HistoryRecord
-from trimtab.store.row_mapping import BATCH_SIZE, Record, select_records, to_record, to_row
+from trimtab.store.planner_records import Effect, PlannerEvent
 from trimtab.store.states import StoredState, upsert_if_newer
 from trimtab.store.tables import effects, events, history, states
 

@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import ColumnElement, and_, or_
 
-from trimtab.store.database import Database
-from trimtab.store.row_mapping import build_conditions
+from trimtab.store.database import Database, build_conditions
 from trimtab.store.tables import history
 
 _MAX_ID = 2**63 - 1

@@ -13,9 +13,8 @@ from sqlalchemy import ColumnElement, delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from trimtab.store.database import Database
+from trimtab.store.database import Database, select_records, to_record, to_row
 from trimtab.store.errors import DamagedStateError
-from trimtab.store.row_mapping import select_records, to_record, to_row
 from trimtab.store.tables import states
 
 _KEY = ("cluster", "strategy", "shard")

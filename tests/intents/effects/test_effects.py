@@ -20,8 +20,7 @@ from trimtab.intents.effects.user_models import decode_user_model as given_by_ha
 from trimtab.intents.objective import Objective
 from trimtab.intents.plan import Purpose
 from trimtab.intents.state import ContainerSize, TargetState
-from trimtab.store.effects import Effect
-from trimtab.store.events import PlannerEvent
+from trimtab.store.planner_records import Effect, PlannerEvent
 
 WANTED = goal(latency(0.1))
 WEB = ContainerSize(container="web", cpu_request=1.0, cpu_limit=2.0)

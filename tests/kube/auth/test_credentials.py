@@ -12,9 +12,9 @@ from trimtab.kube.auth.credential_sources import FileCredentialSource, InlineCre
 from trimtab.kube.auth.credentials import (
     ClientCredential,
     LocalCredentialProvider,
+    RedactedText,
     format_bearer_authorization,
 )
-from trimtab.kube.auth.redacted import RedactedText
 from trimtab.kube.errors import ConfigError
 
 

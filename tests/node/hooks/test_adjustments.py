@@ -7,8 +7,13 @@ from typing import Any
 import pytest
 
 from harness.builders.node_views import pod_view
-from trimtab.api.nodeqospolicy import CPUBurstPolicy, CPUBurstSpec, NodeQoSPolicySpec, ResctrlSpec
-from trimtab.api.pod_annotations import CACHE_CLASS
+from trimtab.api.nodeqospolicy import (
+    CACHE_CLASS,
+    CPUBurstPolicy,
+    CPUBurstSpec,
+    NodeQoSPolicySpec,
+    ResctrlSpec,
+)
 from trimtab.node.arbiter import KnobRef, Value
 from trimtab.node.arbiter.host_knobs import CACHE_SHARES
 from trimtab.node.cgroups import CgroupVersion

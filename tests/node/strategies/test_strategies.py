@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.api.nodeqospolicy import (
+    CACHE_CLASS,
     BlkIOSpec,
     BlockDeviceSpec,
     BlockType,
@@ -25,7 +26,6 @@ from trimtab.api.nodeqospolicy import (
     ResctrlSpec,
     SystemSpec,
 )
-from trimtab.api.pod_annotations import CACHE_CLASS
 from trimtab.kube.kinds.pods import Resources
 from trimtab.node.arbiter import KnobRef, Value, resolve_requests
 from trimtab.node.arbiter.host_knobs import CACHE_SHARES, MIN_FREE_KBYTES, WATERMARK_SCALE_FACTOR

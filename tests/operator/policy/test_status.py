@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.builders.records import policy
-from trimtab.api.conditions import Document
 from trimtab.api.fields import MAX_CONTAINERS, format_time
+from trimtab.api.meta import Document
 from trimtab.api.optimizationpolicy import MAX_LISTED_WORKLOADS, OptimizationPolicyStatus, WorkloadState
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import WorkloadKey

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.api.format import format_short
+from trimtab.api.quantity import format_short
 from trimtab.scan.render.text_chart import downsample_max, draw_chart
 
 

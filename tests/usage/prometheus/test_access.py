@@ -5,8 +5,7 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from trimtab.http_server import serve_application
-from trimtab.kube.auth.credentials import format_basic_authorization
-from trimtab.kube.auth.redacted import RedactedText
+from trimtab.kube.auth.credentials import RedactedText, format_basic_authorization
 from trimtab.usage.prometheus import Prometheus, PrometheusSettings
 from trimtab.usage.prometheus.endpoint import find_endpoints
 

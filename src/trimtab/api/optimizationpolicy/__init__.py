@@ -5,13 +5,14 @@ One policy covers many workloads, by namespace, label and type; if two overlap, 
 are safe: an empty policy recommends and changes nothing.
 """
 
-from trimtab.api.optimizationpolicy.bounds import Bounds, CPUBounds, ResourceBounds
-from trimtab.api.optimizationpolicy.changes import ChangePolicy, StepLimits
-from trimtab.api.optimizationpolicy.containers import (
+from trimtab.api.optimizationpolicy.bounds import (
     EVERY_CONTAINER,
+    Bounds,
     ContainerBounds,
     ContainerRule,
     ControlledResource,
+    CPUBounds,
+    ResourceBounds,
 )
 from trimtab.api.optimizationpolicy.limits import CPULimitRule, LimitMode, LimitRule
 from trimtab.api.optimizationpolicy.metrics_config import MetricsConfig, StrategyChoice
@@ -24,9 +25,11 @@ from trimtab.api.optimizationpolicy.status import (
 )
 from trimtab.api.optimizationpolicy.updates import (
     Canary,
+    ChangePolicy,
     HpaMode,
     MaintenanceWindow,
     StartupBoost,
+    StepLimits,
     TemplateUpdate,
     UpdateStrategy,
     Weekday,

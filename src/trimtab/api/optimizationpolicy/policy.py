@@ -9,14 +9,12 @@ from trimtab.api.duration import Duration
 from trimtab.api.fields import MAX_CONTAINERS, DurationRange, Int, UniqueItems
 from trimtab.api.kind import AGE_COLUMN, READY_COLUMN, Kind, KindNames, PrinterColumn
 from trimtab.api.model import ApiModel, ValidationRule
-from trimtab.api.optimizationpolicy.bounds import ResourceBounds
-from trimtab.api.optimizationpolicy.changes import ChangePolicy
-from trimtab.api.optimizationpolicy.containers import ContainerRule
+from trimtab.api.optimizationpolicy.bounds import ContainerRule, ResourceBounds
 from trimtab.api.optimizationpolicy.limits import KEEP_LIMIT, KEEP_LIMITS, LimitPolicy, LimitRule
 from trimtab.api.optimizationpolicy.metrics_config import MetricsConfig, StrategyChoice
 from trimtab.api.optimizationpolicy.selection import PolicySelector
 from trimtab.api.optimizationpolicy.status import OptimizationPolicyStatus
-from trimtab.api.optimizationpolicy.updates import UpdateStrategy
+from trimtab.api.optimizationpolicy.updates import ChangePolicy, UpdateStrategy
 
 
 class PolicyMode(StrEnum):

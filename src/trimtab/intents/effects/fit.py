@@ -20,7 +20,7 @@ from trimtab.intents.effects.samples import EffectSample, extract_sample, extrac
 from trimtab.intents.effects.user_models import decode_user_model
 from trimtab.intents.objective import Goal, Objective
 from trimtab.intents.state import TargetState
-from trimtab.store.effects import Effect
+from trimtab.store.planner_records import Effect
 
 TARGET_KEY = "target"
 """The key of the workload in the data of effects and events."""

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from trimtab.intents.effects.inputs import ModelInputs, extract_inputs
 from trimtab.intents.state import ContainerSize, PodState, TargetState
-from trimtab.store.events import PlannerEvent
+from trimtab.store.planner_records import PlannerEvent
 
 _FIELDS = {
     "cpu_requests": "cpu_request",

@@ -13,9 +13,13 @@ from typing import Annotated
 import msgspec
 
 from trimtab.kube.auth.credential_sources import CredentialSource
-from trimtab.kube.auth.credentials import ClientCredential, format_bearer_authorization
+from trimtab.kube.auth.credentials import (
+    ClientCredential,
+    RedactedText,
+    decode_redacted,
+    format_bearer_authorization,
+)
 from trimtab.kube.auth.kubeconfig_file import ExecConfig, KubeconfigCluster
-from trimtab.kube.auth.redacted import RedactedText, decode_redacted
 from trimtab.kube.auth.tls import KeyPair
 from trimtab.kube.errors import ConfigError
 

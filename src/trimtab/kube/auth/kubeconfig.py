@@ -20,13 +20,13 @@ from trimtab.kube.auth.credential_sources import (
     FileCredentialSource,
     InlineCredentialSource,
 )
+from trimtab.kube.auth.credentials import RedactedText
 from trimtab.kube.auth.kubeconfig_file import (
     KubeconfigCluster,
     KubeconfigContext,
     KubeconfigUser,
     decode_kubeconfig,
 )
-from trimtab.kube.auth.redacted import RedactedText
 from trimtab.kube.errors import ConfigError
 
 T = TypeVar("T")

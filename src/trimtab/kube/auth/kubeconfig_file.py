@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from trimtab.kube.auth.redacted import RedactedText, decode_redacted
+from trimtab.kube.auth.credentials import RedactedText, decode_redacted
 from trimtab.kube.errors import ConfigError
 from trimtab.kube.nulls import drop_nulls
 

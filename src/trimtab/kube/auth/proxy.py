@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from yarl import URL
 
-from trimtab.kube.auth.credentials import format_basic_authorization
-from trimtab.kube.auth.redacted import RedactedText
+from trimtab.kube.auth.credentials import RedactedText, format_basic_authorization
 from trimtab.kube.errors import ConfigError
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address

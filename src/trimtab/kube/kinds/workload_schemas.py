@@ -14,8 +14,8 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import msgspec
 
 from trimtab.kube.cache.projection import MetadataWire, RawLabels, decoded_as
+from trimtab.kube.kinds.nodes import Toleration
 from trimtab.kube.kinds.pods import ContainersWire, RawResources
-from trimtab.kube.kinds.scheduling import Toleration
 from trimtab.kube.rest.resources import (
     CRON_JOBS,
     DAEMON_SETS,

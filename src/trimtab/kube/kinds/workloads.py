@@ -21,8 +21,8 @@ from trimtab.kube.cache.projection import (
     to_unix_seconds,
 )
 from trimtab.kube.kinds.heap_flags import HeapFlags, parse_heap_flags
+from trimtab.kube.kinds.nodes import SchedulingConstraints, Toleration
 from trimtab.kube.kinds.pods import Container, ContainerProjector, ContainersWire, Resources
-from trimtab.kube.kinds.scheduling import SchedulingConstraints, Toleration
 from trimtab.kube.kinds.workload_schemas import (
     BUILT_IN_KINDS,
     LabelSelectorWire,

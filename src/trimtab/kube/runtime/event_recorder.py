@@ -19,10 +19,10 @@ import msgspec
 import structlog
 from prometheus_client import Counter
 
+from trimtab.api.fields import format_micro_time
 from trimtab.kube.errors import KubeError, describe
 from trimtab.kube.rest.client import Client, Object
 from trimtab.kube.rest.resources import EVENTS
-from trimtab.kube.rest.timestamps import format_micro_time
 from trimtab.kube.runtime.event_correlator import (
     CorrelatorOptions,
     EventCorrelator,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from trimtab.kube.rest.timestamps import format_micro_time
+from trimtab.api.fields import format_micro_time
 
 JITTER = 0.2
 """The maximum extra share of the retry period, so that candidates do not retry in step."""

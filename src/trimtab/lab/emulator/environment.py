@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trimtab.extras import require_extra
 from trimtab.kube.auth import Connection
 from trimtab.kube.rest.client import Client
 from trimtab.lab.emulator.emulation import Emulation, EmulationConfig
@@ -25,6 +24,7 @@ from trimtab.lab.environments.container_sim import RequestRules
 from trimtab.lab.environments.reward import Weights, compute_costs
 from trimtab.lab.environments.sizing import BOUNDS, UNCAPPED, Sizing, apply_updater_rule
 from trimtab.lab.workloads import GeneratedWorkload
+from trimtab.lazy import require_extra
 
 with require_extra("lab", "trimtab.lab.emulator.environment"):
     import gymnasium

@@ -8,7 +8,7 @@ All take what `Course` has: `demand`, `rules`, `weights`, `hours`, `warm_up`. A 
 actions would have other rewards.
 """
 
-from trimtab.extras import require_extra
+from trimtab.lazy import require_extra
 
 with require_extra("lab", "trimtab.lab.environments"):
     import gymnasium

@@ -12,8 +12,8 @@ import numpy as np
 
 from trimtab.atomic_write import replace_atomically
 from trimtab.errors import TrimtabError
-from trimtab.extras import require_extra
 from trimtab.lab.workloads.workload import GeneratedWorkload
+from trimtab.lazy import require_extra
 from trimtab.usage.trace import Floats
 
 MAX_SERIES = 6

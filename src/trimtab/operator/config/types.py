@@ -9,7 +9,7 @@ from yarl import URL
 
 from trimtab.api.errors import validation_problem
 from trimtab.store import AddressError
-from trimtab.store.url import select_backend
+from trimtab.store.store import select_backend
 from trimtab.usage.prometheus.template import find_query_problem
 
 _SECRET = re.compile(r"(?i)(password|passwd|token|secret|api[-_]?key|credential|authorization)s?$")

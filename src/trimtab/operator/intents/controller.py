@@ -20,8 +20,8 @@ import structlog
 from trimtab.actuation.decide.kube_quirks import is_crash_looping
 from trimtab.actuation.effective_size import live_pods
 from trimtab.aio import task_group
-from trimtab.api.conditions import Document
 from trimtab.api.intent import ObjectiveVerdict
+from trimtab.api.meta import Document
 from trimtab.intents.arbitration import PlanDecision, PlanRequest
 from trimtab.intents.constraints import PlanConstraints
 from trimtab.intents.objective import Goal

@@ -24,7 +24,7 @@ from trimtab.intents.plan import Plan
 from trimtab.intents.state import PodState, TargetState
 from trimtab.operator.config.intents import IntentSettings
 from trimtab.store import PlannerEvent, Store, StoreError
-from trimtab.store.effects import Effect
+from trimtab.store.planner_records import Effect
 from trimtab.store.write_queue import WriteQueue
 from trimtab.timing import Interval, is_recent
 

@@ -27,8 +27,8 @@ from trimtab.intents.kpi.query import LOAD, OPERATOR_SERVER, KpiQuery, build_kpi
 from trimtab.intents.objective import Goal, Objective
 from trimtab.intents.state import TargetState
 from trimtab.kube.kinds.custom import IntentRecord, resolve_profile_key
+from trimtab.kube.kinds.nodes import SchedulingConstraints
 from trimtab.kube.kinds.pods import Pod
-from trimtab.kube.kinds.scheduling import SchedulingConstraints
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.intents import IntentSettings

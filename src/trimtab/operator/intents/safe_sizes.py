@@ -14,8 +14,8 @@ from typing import Protocol
 
 from trimtab.actuation.effective_size import effective_containers
 from trimtab.actuation.resources import Sizes, container_sizes
-from trimtab.api.format import format_step
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
+from trimtab.api.quantity import format_step
 from trimtab.kube.kinds.pods import Container, Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.operator.cluster_state import ClusterState

@@ -12,9 +12,9 @@ from datetime import datetime
 from typing import Any
 
 from trimtab.actuation.deadlines import DEADLINES
-from trimtab.api.conditions import Document, build_condition, set_conditions
 from trimtab.api.fields import format_time
 from trimtab.api.intent import IntentStatus, ObjectiveVerdict
+from trimtab.api.meta import Document, build_condition, set_conditions
 from trimtab.api.model import upgrade_fields
 from trimtab.intents.action import IntentAction
 from trimtab.intents.plan import Plan

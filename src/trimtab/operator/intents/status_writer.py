@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import structlog
 
-from trimtab.api.conditions import Document
 from trimtab.api.intent import ObjectiveVerdict
 from trimtab.api.kpiprofile import KPIType
+from trimtab.api.meta import Document
 from trimtab.intents.kpi.measurement import find_profile_problem
 from trimtab.kube.errors import KubeError, NotFound, describe
 from trimtab.kube.kinds.custom import IntentKey, IntentRecord, KPIProfileRecord

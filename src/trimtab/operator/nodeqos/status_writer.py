@@ -14,7 +14,7 @@ from typing import Never
 import msgspec
 import structlog
 
-from trimtab.api.conditions import Document, build_condition, set_conditions
+from trimtab.api.meta import Document, build_condition, set_conditions
 from trimtab.kube.cache.store import Cache
 from trimtab.kube.errors import KubeError, NotFound, describe
 from trimtab.kube.kinds.custom import QosPolicy, select_qos_policy

@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from trimtab.actuation.resources import to_manifest
-from trimtab.api.conditions import Document, build_condition, set_conditions
 from trimtab.api.fields import MAX_CONTAINERS, format_time
+from trimtab.api.meta import Document, build_condition, set_conditions
 from trimtab.api.optimizationpolicy import MAX_LISTED_WORKLOADS, PolicyMode, WorkloadState
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.policies import Policy

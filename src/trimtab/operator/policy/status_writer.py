@@ -15,7 +15,7 @@ from typing import Protocol
 
 import msgspec
 
-from trimtab.api.conditions import Document
+from trimtab.api.meta import Document
 from trimtab.kube.errors import NotFound
 from trimtab.kube.kinds.policies import Policy
 from trimtab.kube.kinds.workloads import WorkloadKey

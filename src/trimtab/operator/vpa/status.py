@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 import msgspec
 import structlog
 
-from trimtab.api.conditions import Document, build_condition, set_conditions
-from trimtab.api.format import format_exact
-from trimtab.api.quantity import Quantity, ResourceName
+from trimtab.api.meta import Document, build_condition, set_conditions
+from trimtab.api.quantity import Quantity, ResourceName, format_exact
 from trimtab.kube.errors import Conflict, NotFound
 from trimtab.kube.kinds.pods import Container
 from trimtab.kube.kinds.vpas import ContainerPolicy, VerticalPodAutoscaler

@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from trimtab.api.format import format_short
+from trimtab.api.quantity import format_short
 from trimtab.kube.kinds.pods import Resources
 from trimtab.plural import format_time_span, pluralize
 from trimtab.scan.explanation import ContainerExplanation, Explanation

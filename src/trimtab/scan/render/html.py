@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from trimtab.api.format import format_short
-from trimtab.api.quantity import ResourceName
+from trimtab.api.quantity import ResourceName, format_short
 from trimtab.scan.model import ResourceTotals, ScanResult
 from trimtab.scan.pricing import format_money, format_share
 from trimtab.scan.render.summary import (

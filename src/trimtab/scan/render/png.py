@@ -6,7 +6,7 @@ import io
 
 import numpy as np
 
-from trimtab.extras import require_extra
+from trimtab.lazy import require_extra
 from trimtab.scan.explanation import Explanation
 from trimtab.scan.render.explanation import LINE_COLOURS, build_plots
 from trimtab.scan.render.html import USED

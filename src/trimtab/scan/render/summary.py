@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trimtab.api.format import format_short
-from trimtab.api.quantity import ResourceName
+from trimtab.api.quantity import ResourceName, format_short
 from trimtab.plural import format_time_span, pluralize
 from trimtab.scan.model import ContainerFinding, ScanResult, WorkloadFinding
 from trimtab.scan.pricing import format_money, format_share

@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from trimtab.api.format import format_short
+from trimtab.api.quantity import format_short
 from trimtab.kube.kinds.pods import Resources
 from trimtab.scan.model import ContainerFinding, ScanResult, WorkloadFinding
 from trimtab.scan.pricing import format_money

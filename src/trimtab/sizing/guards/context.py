@@ -11,7 +11,7 @@ from sys import intern
 
 import msgspec
 
-from trimtab.api.format import format_step
+from trimtab.api.quantity import format_step
 from trimtab.kube.kinds.pod_requests import GUARANTEED
 from trimtab.sizing.constraints import AllowedRange, Constraints
 from trimtab.sizing.proposal import ResourceTarget

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from math import isnan
 
-from trimtab.api.format import format_step
 from trimtab.api.optimizationpolicy import HpaMode
+from trimtab.api.quantity import format_step
 from trimtab.kube.kinds.pod_requests import BEST_EFFORT
 from trimtab.plural import pluralize
 from trimtab.sizing.guards.context import GuardContext, NoChange

@@ -12,8 +12,8 @@ from math import ceil
 
 import msgspec
 
-from trimtab.api.format import format_step
 from trimtab.api.optimizationpolicy import LimitMode
+from trimtab.api.quantity import format_step
 from trimtab.sizing.guards import requests
 from trimtab.sizing.guards.context import GuardContext, NoChange
 from trimtab.sizing.guards.oom import min_limit_after_kills

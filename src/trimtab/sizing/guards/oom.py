@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from math import ceil
 
-from trimtab.api.format import format_step
 from trimtab.api.optimizationpolicy import LimitMode
+from trimtab.api.quantity import format_step
 from trimtab.sizing.evidence import OomKills
 from trimtab.sizing.guards.context import LET_LIMITS_FOLLOW_REMEDY, GuardContext, GuardStep, NoChange
 from trimtab.sizing.safe_minimum import (

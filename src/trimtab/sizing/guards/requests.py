@@ -15,9 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import ceil
 
-from trimtab.api.format import format_step
 from trimtab.api.optimizationpolicy import LimitMode
-from trimtab.api.quantity import MIB, ResourceName
+from trimtab.api.quantity import MIB, ResourceName, format_step
 from trimtab.sizing.constraints import UtilisationTarget
 from trimtab.sizing.guards.context import LET_LIMITS_FOLLOW_REMEDY, GuardContext, GuardStep, NoChange
 from trimtab.sizing.proposal import ROUNDING_TOLERANCE

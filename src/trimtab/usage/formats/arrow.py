@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trimtab.errors import TrimtabError
-from trimtab.extras import require_extra
+from trimtab.lazy import require_extra
 from trimtab.usage.formats.file_parts import FilePart
 from trimtab.usage.formats.format import BLOCK_ROWS
 from trimtab.usage.trace import Floats

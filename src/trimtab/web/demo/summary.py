@@ -11,8 +11,7 @@ import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
-from trimtab.api.format import format_short
-from trimtab.api.quantity import ResourceName
+from trimtab.api.quantity import ResourceName, format_short
 from trimtab.plural import pluralize
 from trimtab.scan.pricing import format_money, format_share
 from trimtab.scan.render.text_chart import draw_chart

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from trimtab.api.format import format_short
+from trimtab.api.quantity import format_short
 from trimtab.plural import pluralize
 from trimtab.scan.pricing import format_money, format_share
 from trimtab.scan.render.summary import SHORT_KINDS

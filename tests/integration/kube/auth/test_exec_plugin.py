@@ -22,11 +22,10 @@ from harness.builders import kubeconfigs
 from harness.builders.certificates import Authority
 from trimtab.kube.auth.cluster_access import load_connection
 from trimtab.kube.auth.connection import Connection
-from trimtab.kube.auth.credentials import ClientCredential
+from trimtab.kube.auth.credentials import ClientCredential, decode_redacted
 from trimtab.kube.auth.exec_plugin import ExecPlugin, summarize_output
 from trimtab.kube.auth.kubeconfig import KubeconfigEntry
 from trimtab.kube.auth.kubeconfig_file import ExecConfig
-from trimtab.kube.auth.redacted import decode_redacted
 from trimtab.kube.errors import ConfigError
 
 V1 = "client.authentication.k8s.io/v1"

@@ -20,12 +20,12 @@ from harness.cluster.cluster import Cluster
 from harness.faults import faults
 from harness.faults.faultproxy import FaultProxy
 from harness.process import Process, wait_for
+from trimtab.api.fields import format_micro_time
 from trimtab.kube.auth.cluster_access import load_connection
 from trimtab.kube.errors import KubeError
 from trimtab.kube.rest.client import Client, Object, PatchType
 from trimtab.kube.rest.resources import LEASES
 from trimtab.kube.rest.retry import RetryPolicy
-from trimtab.kube.rest.timestamps import format_micro_time
 from trimtab.kube.runtime.leader_election import LeaderElector, LeadershipLost
 from trimtab.kube.runtime.lease_rules import LeaseTiming
 

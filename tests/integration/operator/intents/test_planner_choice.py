@@ -18,7 +18,7 @@ from trimtab.actuation.pod_options import (
     OptionsPhase,
     read_options_annotation,
 )
-from trimtab.api.pod_annotations import CACHE_CLASS
+from trimtab.api.nodeqospolicy import CACHE_CLASS
 from trimtab.kube.errors import NotFound
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.kube.rest.client import Object, PatchType

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trimtab.api.format import format_step
-from trimtab.api.quantity import ResourceName
+from trimtab.api.quantity import ResourceName, format_step
 from trimtab.sizing.state import Array, Floats, Indices
 from trimtab.sizing.strategies.trimtab_engine import kernels
 from trimtab.sizing.strategies.trimtab_engine.kernels import (
