@@ -11,4 +11,14 @@ def escape_invisible(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape", "backslashreplace").decode()
+        for char in text
+    )
+
+
+def shorten(text: str, length: int) -> str:
+    """Return one printable line of at most this length; an ellipsis replaces what is cut off."""
+    # Escapes are up to ten characters long, so the rest of a long text need not be escaped.
+    printable = escape_invisible(text[: length + 1])
+    return printable if len(printable) <= length else printable[: length - 1] + "…"

@@ -18,8 +18,10 @@ import msgspec
 
 from trimtab.actuation.decide.health import PodHealth
 from trimtab.actuation.resources import NO_LIMITS, SizeLimits, Sizes, container_sizes
+from trimtab.kube.errors import DECODE_ERRORS
 from trimtab.kube.kinds.pods import Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
+from trimtab.printable import shorten
 
 CHANGE_ANNOTATION = "trimtab.io/change"
 APPLIED_ANNOTATION = "trimtab.io/applied"
@@ -28,6 +30,8 @@ REVERTED_ANNOTATION = "trimtab.io/reverted"
 VERSION = 1
 MAX_BYTES = 16 << 10
 """The most bytes of annotations that are written: they travel with every copy of the workload."""
+
+MAX_ERROR_LENGTH = 200
 
 
 class Phase(StrEnum):
@@ -242,8 +246,10 @@ def _decode_record(key: str, text: str, uid: str) -> Any:
         if not envelope.uid:
             return UnreadableAnnotations(f"annotation {key} names no object; {remedy}")
         return msgspec.json.decode(envelope.mark, type=_RECORD_TYPES[key])
-    except msgspec.DecodeError as error:
-        return UnreadableAnnotations(f"annotation {key} cannot be read ({error}); {remedy}")
+    except DECODE_ERRORS as error:
+        return UnreadableAnnotations(
+            f"annotation {key} cannot be read ({shorten(str(error), MAX_ERROR_LENGTH)}); {remedy}"
+        )
 
 
 def _field_name(key: str) -> str:

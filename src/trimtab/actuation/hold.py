@@ -19,6 +19,7 @@ import msgspec
 
 from trimtab.actuation.decide.observation import DesiredChange
 from trimtab.api.duration import Duration
+from trimtab.kube.errors import DECODE_ERRORS
 from trimtab.kube.kinds.pods import Resources
 from trimtab.printable import escape_invisible
 
@@ -82,7 +83,7 @@ def read_hold(annotations: Iterable[tuple[str, str]]) -> Hold | None:
         return None
     try:
         hold = msgspec.json.decode(text, type=Hold)
-    except msgspec.DecodeError:
+    except DECODE_ERRORS:
         hold = Hold(who=_MANUAL, why=text)
     return msgspec.structs.replace(
         hold,

@@ -19,6 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from trimtab.api.nodeqospolicy import CACHE_CLASS, POWER_PROFILE
+from trimtab.kube.errors import DECODE_ERRORS
 from trimtab.kube.kinds.pods import Pod
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.kube.rest.client import Object
@@ -91,7 +92,7 @@ def read_options_annotation(workload: Workload) -> OptionsAnnotation | None:
         return None
     try:
         annotation = msgspec.json.decode(text, type=OptionsAnnotation)
-    except msgspec.MsgspecError:
+    except DECODE_ERRORS:
         return None
     return annotation if annotation.uid == workload.uid else None
 

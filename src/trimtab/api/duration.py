@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import CoreSchema, core_schema
 
-from trimtab.api.errors import DurationError
+from trimtab.api.errors import DurationError, quote
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -108,14 +108,14 @@ def _parse_parts(text: str, unsigned: str) -> list[int]:
         whole, fraction, unit = part.groups(default="")
         unsigned = unsigned[part.end() :]
         if not whole and not fraction:
-            raise DurationError(f'duration "{text}": a number is missing; {_ADVICE}')
+            raise DurationError(f"duration {quote(text)}: a number is missing; {_ADVICE}")
         if not unit:
             raise DurationError(
-                f'duration "{text}": a unit is missing after "{whole or fraction}"; {_ADVICE}'
+                f"duration {quote(text)}: a unit is missing after {quote(whole or fraction)}; {_ADVICE}"
             )
         if unit not in _UNITS:
             days = "; write days as hours, like 168h" if unit == "d" else f"; {_ADVICE}"
-            raise DurationError(f'duration "{text}": unknown unit "{unit}"{days}')
+            raise DurationError(f"duration {quote(text)}: unknown unit {quote(unit)}{days}")
         parts.append(_to_nanoseconds(text, whole, fraction, unit))
     return parts
 
@@ -138,7 +138,7 @@ def _to_nanoseconds(text: str, whole: str, fraction: str, unit: str) -> int:
 
 
 def _make_overflow_error(text: str) -> DurationError:
-    return DurationError(f'duration "{text}": is longer than 292 years, the most that can be kept')
+    return DurationError(f"duration {quote(text)}: is longer than 292 years, the most that can be kept")
 
 
 def _format_ratio(value: int, unit: int) -> str:

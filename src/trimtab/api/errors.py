@@ -15,10 +15,17 @@ from typing import TYPE_CHECKING
 from pydantic_core import PydanticCustomError
 
 from trimtab.errors import TrimtabError
+from trimtab.printable import shorten
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
     from pydantic_core import ErrorDetails
+
+
+MAX_PROBLEMS = 16
+"""The problems of one object that are reported; a tenant could write a list of a million invalid items."""
+MAX_PROBLEM_LENGTH = 300
+MAX_QUOTE_LENGTH = 40
 
 
 class QuantityError(TrimtabError, ValueError):
@@ -38,6 +45,11 @@ class InvalidObjectError(TrimtabError):
         super().__init__((f"{origin}: " if origin else "") + "; ".join(problems))
 
 
+def quote(text: str) -> str:
+    """Return the start of a user's text in quotes, as one line."""
+    return f'"{shorten(text, MAX_QUOTE_LENGTH)}"'
+
+
 def validation_problem(message: str, *, field: str = "") -> PydanticCustomError:
     """Build the error that a validator raises; `field` is a path below the validated value if a part of it is
     invalid.
@@ -48,7 +60,11 @@ def validation_problem(message: str, *, field: str = "") -> PydanticCustomError:
 def format_problems(error: ValidationError, *, prefix: str = "") -> list[str]:
     """Format pydantic's errors, each in one line as Kubernetes does: `spec.weight: must be at most 1000`."""
     found = error.errors(include_url=False)
-    return [_format_problem(one, prefix) for one in found if not _is_consequence(one, found)]
+    first = [one for one in found[: 2 * MAX_PROBLEMS] if not _is_consequence(one, found)][:MAX_PROBLEMS]
+    more = len(found) - len(first) if len(found) > 2 * MAX_PROBLEMS else 0
+    return [_format_problem(one, prefix) for one in first] + (
+        [f"there are {more} more problems"] if more else []
+    )
 
 
 def _is_consequence(one: ErrorDetails, found: list[ErrorDetails]) -> bool:
@@ -67,7 +83,7 @@ def _format_problem(found: ErrorDetails, prefix: str) -> str:
     for step in (*map(str, found["loc"]), *_read_field_steps(context)):
         path += f"[{step}]" if step.isdigit() else f".{step}" if path else step
     said = _PHRASES.get(found["type"], "").format(**context) or _clean_message(found["msg"])
-    return f"{path}: {said}" if path else said
+    return shorten(f"{path}: {said}" if path else said, MAX_PROBLEM_LENGTH)
 
 
 def _read_field_steps(context: dict[str, object]) -> list[str]:

@@ -59,6 +59,8 @@ class Kind(ApiModel):
             return cls.model_validate(manifest)
         except ValidationError as error:
             raise InvalidObjectError(format_problems(error), origin=origin) from None
+        except RecursionError:
+            raise InvalidObjectError(["a value nests too deeply; use fewer levels"], origin=origin) from None
 
     @classmethod
     def list_deprecated_fields(cls, manifest: Mapping[str, Any]) -> tuple[str, ...]:

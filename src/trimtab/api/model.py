@@ -7,6 +7,7 @@ the webhook and the API server reject the same objects and name the same field.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, NamedTuple, Self, get_args
 
 from pydantic import (
@@ -53,6 +54,7 @@ class ValidationRule:
 
 
 _EMPTY: tuple[Any, ...] = ("", (), [], {})
+_SIZED = (str, tuple, list, dict)
 
 
 class ApiModel(DocumentedModel):
@@ -116,9 +118,21 @@ class ApiModel(DocumentedModel):
         for name, field in type(self).model_fields.items():
             spelling = field.alias or name
             value = written.get(spelling)
-            if value is None or (value in _EMPTY and field.default is not None and not field.is_required()):
+            if value is None or (value in _EMPTY and name not in self.fields_kept_empty()):
                 written.pop(spelling, None)
         return written
+
+    @classmethod
+    @cache
+    def fields_kept_empty(cls) -> frozenset[str]:
+        """Return the fields in which an empty value differs from none: required ones, and those with another default."""
+        return frozenset(
+            name
+            for name, field in cls.model_fields.items()
+            if field.is_required()
+            or field.default is None
+            or (isinstance(field.default, _SIZED) and field.default)
+        )
 
     @classmethod
     def __get_pydantic_json_schema__(
@@ -179,5 +193,8 @@ def _upgrade_value(model: type[ApiModel], value: Any, path: str) -> tuple[Any, l
         return upgrade_fields(model, value, f"{path}.")
     if not isinstance(value, list):
         return value, []  # Validation reports a value of the wrong type.
-    items = [_upgrade_value(model, item, f"{path}[{place}]") for place, item in enumerate(value)]
+    items = [
+        upgrade_fields(model, item, f"{path}[{place}].") if isinstance(item, dict) else (item, [])
+        for place, item in enumerate(value)
+    ]
     return [item for item, _ in items], [field for _, fields in items for field in fields]

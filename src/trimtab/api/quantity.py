@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic_core import CoreSchema, core_schema
 
-from trimtab.api.errors import QuantityError
+from trimtab.api.errors import QuantityError, quote
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -87,7 +87,7 @@ class Quantity:
         power, exponent, written = _parse_suffix(text, suffix)
         digits = whole + fraction
         if not digits and (exponent < -9 or power > 40):
-            raise QuantityError(f'quantity "{text}": there is no number before the suffix; {_ADVICE}')
+            raise QuantityError(f"quantity {quote(text)}: there is no number before the suffix; {_ADVICE}")
         amount = Decimal(f"{digits}e{exponent - len(fraction)}") if digits.strip("0") else Decimal(0)
         if power:
             amount = _EXACT.multiply(amount, Decimal(2**power))
@@ -202,14 +202,14 @@ def _make_parse_error(text: str) -> QuantityError:
     if not text:
         wrong = "is empty"
     elif number.count(".") > 1:
-        wrong = f'"{number}" has more than one point'
+        wrong = f"{quote(number)} has more than one point"
     elif not any(map(str.isdigit, number)):
         wrong = "does not start with a number"
     elif suffix[:1] in {"e", "E"}:
-        wrong = f'"{suffix}" is no exponent'
+        wrong = f"{quote(suffix)} is no exponent"
     else:
-        wrong = f'unknown suffix "{suffix}"'
-    return QuantityError(f'quantity "{text}": {wrong}; {_ADVICE}')
+        wrong = f"unknown suffix {quote(suffix)}"
+    return QuantityError(f"quantity {quote(text)}: {wrong}; {_ADVICE}")
 
 
 def _decimal_exponent(amount: Decimal) -> int:
@@ -247,7 +247,7 @@ def _validate_field(value: object) -> Quantity:
     text = str(value)
     parsed = Quantity.parse(text)
     if len(text) > MAX_LENGTH or not _FIELD.fullmatch(text):
-        raise QuantityError(f'quantity "{text}": must be a plain number that is not negative; {_ADVICE}')
+        raise QuantityError(f"quantity {quote(text)}: must be a plain number that is not negative; {_ADVICE}")
     return parsed
 
 

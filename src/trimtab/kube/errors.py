@@ -39,14 +39,20 @@ from collections.abc import Callable
 from typing import ClassVar, TypeVar
 
 import msgspec
+import numpy as np
 
 from trimtab.errors import TrimtabError
 
 T = TypeVar("T")
 
-DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError)
+DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """Exceptions that msgspec raises for invalid input: its own for malformed JSON, Python's own for text that is not
-UTF-8."""
+UTF-8 and for values that nest a thousand levels deep."""
+
+MAX_DEPTH = 100
+"""The levels that are decoded of a response that nests too deeply for the decoder: no field that is read lies deeper."""
+
+_ESCAPE = re.compile(rb"\\.", re.DOTALL)
 
 
 class KubeError(TrimtabError):
@@ -264,10 +270,37 @@ def error_from_response(code: int, body: bytes, *, request: str, retry_after: st
     return error_from_status(status, request=request, retry_after=parse_retry_after(retry_after), code=code)
 
 
+def decode_deep(body: bytes, read: Callable[[bytes], T]) -> T:
+    """Decode JSON, without the values that nest too deeply for the decoder."""
+    try:
+        return read(body)
+    except RecursionError:
+        return read(_cut_deep_values(body))
+
+
+def _cut_deep_values(document: bytes) -> bytes:
+    """Replace each array and object below `MAX_DEPTH` levels of a JSON document by 0; several lines are cut alike.
+
+    Tenants may nest the free-form parts of a custom resource 10,000 levels deep, and one object that cannot be decoded
+    must not hide all others. A whole page is scanned without a loop in Python, because it is scanned on the event loop.
+    """
+    text = np.frombuffer(document, np.uint8)
+    # Without escaped characters, each quote begins or ends a string.
+    plain = np.frombuffer(_ESCAPE.sub(b"__", document), np.uint8)
+    code = ~np.logical_xor.accumulate(plain == ord('"'))
+    opens = code & ((plain == ord("[")) | (plain == ord("{")))
+    closes = code & ((plain == ord("]")) | (plain == ord("}")))
+    depth = np.cumsum(opens.astype(np.int8) - closes.astype(np.int8), dtype=np.int32)
+    level = depth + closes  # a closing bracket belongs to the level that it ends
+    first = opens & (level == MAX_DEPTH + 1)
+    shallow: bytes = np.where(first, np.uint8(ord("0")), text)[(level <= MAX_DEPTH) | first].tobytes()
+    return shallow
+
+
 def decode_response(body: bytes, read: Callable[[bytes], T], *, request: str) -> T:
     """Decode the body of a response; raise KubeResponseError if it is malformed."""
     try:
-        return read(body)
+        return decode_deep(body, read)
     except DECODE_ERRORS as error:
         raise KubeResponseError.from_body(body, describe(error), request=request) from error
 

@@ -3,9 +3,10 @@
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from trimtab.api.duration import Duration
+from trimtab.api.errors import validation_problem
 from trimtab.api.fields import DurationRange, Number, PluginName
 from trimtab.api.model import ApiModel
 
@@ -40,11 +41,34 @@ class MetricsConfig(ApiModel):
     night does not decide; increases do not wait for it."""
 
 
+MAX_SETTINGS = 256
+"""The most values in the settings of a strategy, at all levels."""
+MAX_SETTINGS_DEPTH = 8
+
+
+def _check_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """Reject settings that are large or deep: their schema is free, and every policy is kept and copied in memory."""
+    level, count = list[Any]([settings]), 0
+    for _ in range(MAX_SETTINGS_DEPTH):
+        level = [
+            inner
+            for value in level
+            if isinstance(value, dict | list)
+            for inner in (value.values() if isinstance(value, dict) else value)
+        ]
+        count += len(level)
+        if count > MAX_SETTINGS:
+            raise validation_problem(f"has more than {MAX_SETTINGS} values; use fewer")
+    if any(isinstance(value, dict | list) for value in level):
+        raise validation_problem(f"nests more than {MAX_SETTINGS_DEPTH} levels; use fewer")
+    return settings
+
+
 class StrategyChoice(ApiModel):
     """The strategy that derives sizes from usage."""
 
     name: PluginName = "trimtab"
     """The name of the strategy: trimtab, or the name of a plugin."""
 
-    settings: dict[str, Any] = Field(default_factory=dict)
+    settings: Annotated[dict[str, Any], AfterValidator(_check_settings)] = Field(default_factory=dict)
     """The settings of the strategy; the names depend on the strategy."""

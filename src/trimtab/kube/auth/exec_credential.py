@@ -21,7 +21,7 @@ from trimtab.kube.auth.credentials import (
 )
 from trimtab.kube.auth.kubeconfig_file import ExecConfig, KubeconfigCluster
 from trimtab.kube.auth.tls import KeyPair
-from trimtab.kube.errors import ConfigError
+from trimtab.kube.errors import DECODE_ERRORS, ConfigError
 
 GROUP = "client.authentication.k8s.io"
 VERSIONS = (f"{GROUP}/v1", f"{GROUP}/v1beta1")
@@ -99,7 +99,7 @@ def parse_exec_credential(output: bytes, *, version: str, where: str) -> IssuedC
     """Parse the plugin's output; the error for invalid output quotes none of it."""
     try:
         credential = _DECODER.decode(output)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except DECODE_ERRORS as error:
         raise ConfigError(f"{where}: its output is not an ExecCredential: {error}") from None
     if credential.kind != "ExecCredential" or credential.api_version != version:
         raise ConfigError(

@@ -270,7 +270,7 @@ class Informer(Generic[R]):
                         continue
                     try:
                         record = project(event.object)
-                    except ValueError as error:
+                    except (ValueError, RecursionError) as error:
                         log_ignored(self._name, event.object, error)
                         # The cached record is outdated; a list would skip the object as well.
                         cache.remove(event.object.metadata)

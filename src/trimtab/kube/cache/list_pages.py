@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from trimtab.kube.cache.projection import MetadataWire, Projection, R
-from trimtab.kube.errors import Gone, decode_response, describe, excerpt
+from trimtab.kube.errors import Gone, decode_deep, decode_response, describe, excerpt
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.resources import Resource
 
@@ -44,7 +44,7 @@ class PageDecoder(Generic[R]):
     def decode(self, raw: bytes) -> tuple[list[R], str]:
         """Return the records of a page and the resource version of its list."""
         try:
-            page = self._pages.decode(raw)
+            page = decode_deep(raw, self._pages.decode)
             return list(self._project_all(page.items or ())), page.metadata.resource_version
         except ValueError:  # one object is malformed, or the whole page
             raw_page = decode_response(raw, _RAW_PAGE.decode, request=f"list of {self._resource}")
@@ -56,7 +56,7 @@ class PageDecoder(Generic[R]):
         for wire in wires:
             try:
                 yield self._project(wire)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 log_ignored(self._resource, wire, error)
 
     def _decode_valid(self, items: Iterable[msgspec.Raw]) -> Iterator[Any]:
@@ -68,7 +68,7 @@ class PageDecoder(Generic[R]):
                 log.warning("object.ignored", resource=self._resource, object=found, reason=describe(error))
 
 
-def log_ignored(resource: str, wire: Any, error: ValueError) -> None:
+def log_ignored(resource: str, wire: Any, error: Exception) -> None:
     """Log that an object is skipped."""
     found: MetadataWire = wire.metadata
     name = f"{found.namespace}/{found.name}"

@@ -59,7 +59,7 @@ class WatchEventDecoder(Generic[R]):
         """
         try:
             return self._events.decode_lines(lines)
-        except ValueError:  # it does not tell which line is invalid
+        except (ValueError, RecursionError):  # it does not tell which line is invalid
             return decode_response(bytes(lines), self._decode_one_by_one, request="watch")
 
     def _decode_one_by_one(self, lines: bytes) -> list[WatchEvent[Any]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from trimtab.kube.errors import decode_deep
 from trimtab.kube.rest.client import Object
 from trimtab.operator.policy.validation import GUARDRAIL_ANNOTATION
 
@@ -35,6 +36,9 @@ class _Review(msgspec.Struct, frozen=True):
     request: AdmissionRequest
 
 
+_REVIEWS = msgspec.json.Decoder(_Review)
+
+
 @dataclass(frozen=True, slots=True)
 class AdmissionResponse:
     """The response: admitted unless there are problems, and changed by the patch."""
@@ -49,8 +53,8 @@ class AdmissionResponse:
 
 
 def decode_request(body: bytes) -> AdmissionRequest:
-    """Decode a request; raise msgspec's errors for an invalid body."""
-    return msgspec.json.decode(body, type=_Review).request
+    """Decode a request, without values that nest too deeply; raise msgspec's errors for an invalid body."""
+    return decode_deep(body, _REVIEWS.decode).request
 
 
 def encode_response(request: AdmissionRequest, answer: AdmissionResponse) -> bytes:
@@ -75,12 +79,18 @@ def encode_response(request: AdmissionRequest, answer: AdmissionResponse) -> byt
     )
 
 
+def read_metadata(stated: Object) -> Object:
+    """Return the metadata of an object in a request; empty where it is none."""
+    metadata = stated.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
+
+
 def _object_details(request: AdmissionRequest) -> Object:
     stated = request.object or {}
     return {
-        "name": (stated.get("metadata") or {}).get("name", ""),
+        "name": str(read_metadata(stated).get("name", "")),
         "group": str(stated.get("apiVersion", "")).partition("/")[0],
-        "kind": stated.get("kind", ""),
+        "kind": str(stated.get("kind", "")),
     }
 
 
@@ -95,5 +105,7 @@ def _truncate(warning: str) -> str:
 
 def _reviewed_fields(policy: Object) -> tuple[Any, Any]:
     """The parts of a policy that are validated."""
-    annotations = (policy.get("metadata") or {}).get("annotations") or {}
-    return policy.get("spec"), annotations.get(GUARDRAIL_ANNOTATION)
+    annotations = read_metadata(policy).get("annotations")
+    return policy.get("spec"), annotations.get(GUARDRAIL_ANNOTATION) if isinstance(
+        annotations, dict
+    ) else None

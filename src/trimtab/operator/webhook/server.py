@@ -25,6 +25,7 @@ from trimtab.operator.webhook.review import (
     AdmissionResponse,
     decode_request,
     encode_response,
+    read_metadata,
 )
 
 log = structlog.get_logger(__name__)
@@ -139,5 +140,5 @@ async def _review_pod(request: AdmissionRequest, size_pod: SizePod) -> Admission
 
 
 def _object_name(request: AdmissionRequest) -> str:
-    metadata = (request.object or {}).get("metadata") or {}
+    metadata = read_metadata(request.object or {})
     return f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"

@@ -12,12 +12,13 @@ from collections.abc import Mapping
 import promql_parser as promql
 
 from trimtab.errors import TrimtabError
-from trimtab.printable import escape_invisible
+from trimtab.printable import shorten
 from trimtab.usage.pod_ownership import build_pod_name_pattern
 
 MAX_LENGTH = 8192
 MAX_NESTING = 48
 MAX_OPERATORS = 192
+MAX_PROBLEM_LENGTH = 500
 """Bounds on queries, far above what people write: users of a namespace write them, and the parser is recursive, takes
 memory with the square of the nesting, and runs in the operator's process."""
 
@@ -50,7 +51,7 @@ def find_query_problem(template: str) -> str | None:
         for kind in _CHECKED_KINDS:
             parse_number_query(fill_template(template, namespace="a-b", kind=kind, name="a-b.c"))
     except QueryError as error:
-        return escape_invisible(" ".join(str(error).split()))
+        return shorten(" ".join(str(error).split()), MAX_PROBLEM_LENGTH)
     return None
 
 

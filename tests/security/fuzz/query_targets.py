@@ -1,0 +1,58 @@
+"""Targets: PromQL of guardrails and KPIProfiles."""
+
+from __future__ import annotations
+
+import promql_parser
+
+from security.fuzz.engine import Target
+from trimtab.api.intent import TargetRef
+from trimtab.intents.kpi.client import _combine_queries
+from trimtab.intents.kpi.query import build_kpi_query
+from trimtab.usage.prometheus.template import QueryError, find_query_problem
+
+TARGET = TargetRef(kind="Deployment", name="web")
+_QUERIES = (
+    'sum(rate(http_requests_total{namespace="$namespace", pod=~"$pods", code=~"5.."}[5m]))',
+    'histogram_quantile(0.99, sum by (le) (rate(latency_bucket{job="$name"}[5m]))) > bool 0.2',
+    "max_over_time(sum(up)[10m:1m] offset 5m) or vector(0)",
+    "1 + -2 ^ 3 % time()",
+    'label_replace(up, "a", "$1", "b", "(.*)") unless on (a) group_left (b) down @ 1.5',
+    "x{a='b', c!~`d`} # comment\n * ignoring (e) y",
+    'count_values("version", build_info) atan2 quantile(0.5, x)',
+    "topk(3, x) and bottomk(1, y) == absent(z)",
+)
+_TOKENS = tuple(
+    b'( ) { } [ ] , "a" \' ` # \\ \\" $name $pods "$pods" =~"$pods" [5m] [5m:1m] offset @ by( without( on( '
+    b"sum( rate( abs( -( +( ^ == !~ =~ bool and or unless 1e9 Inf NaN 0x1F 5m 1y _ : start() end() "
+    b'{__name__=~".*"} {{{ "\\u2028" "\\xff"'.split(b" ")
+)
+
+
+def check_query(data: bytes) -> str:
+    """Accept a query that builds, is still one query within a batch, and parses again; else require one line."""
+    text = data.decode(errors="replace")
+    problem = find_query_problem(text)
+    try:
+        query = build_kpi_query.__wrapped__(text, namespace="shop", target=TARGET)
+    except QueryError as error:
+        assert problem is not None
+        # A problem becomes part of a status and of the admission response.
+        raise QueryError(problem) from error
+    assert problem is None or problem, "admission is stricter than the operator"
+    if query.is_scalar:
+        return "scalar"  # sent alone
+    # Otherwise one tenant's query could change the meaning of another's in the same request.
+    batch = (query, build_kpi_query("up", namespace="other", target=TARGET))
+    assert isinstance(promql_parser.parse(_combine_queries(batch)), promql_parser.BinaryExpr)
+    return "vector"
+
+
+TARGETS = (
+    Target(
+        name="promql",
+        seeds=[query.encode() for query in _QUERIES],
+        tokens=_TOKENS,
+        run=check_query,
+        errors=(QueryError,),
+    ),
+)
