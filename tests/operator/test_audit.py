@@ -16,8 +16,10 @@ from trimtab.actuation.decide.observation import DesiredChange
 from trimtab.actuation.executor import ChangeExecutor
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, WorkloadState
+from trimtab.kube.errors import FieldManagerConflict, Status
 from trimtab.kube.kinds.pods import ContainerTermination
 from trimtab.kube.rest.client import Client
+from trimtab.kube.rest.resources import CRON_JOBS
 from trimtab.operator.audit import AuditRecorder
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.metrics import Metrics
@@ -60,7 +62,7 @@ class Told:
             assert report
             await self.journal.record_result(cached, report, policy=self.mandate, now=self.world.now)
             await self.journal.flush()  # as the task beside the loop does
-            if report.state in {WorkloadState.APPLIED, WorkloadState.REVERTED}:
+            if report.state in {WorkloadState.APPLIED, WorkloadState.REVERTED, WorkloadState.SKIPPED}:
                 return
             self.world.pass_time(30)
 
@@ -99,6 +101,24 @@ async def test_audit_records_and_counts_a_revert_with_its_reason(store: Store) -
     assert back.transition == "Reverted"
     labels = {"from": "Canary", "to": "Reverting", "reason": "Harmful"}
     assert told.metrics.registry.get_sample_value("trimtab_change_transitions_total", labels) == 1
+
+
+async def test_audit_records_a_refused_change_as_neither_applied_nor_reverted(store: Store) -> None:
+    world = World(template={"web": resources(200, 128)}, replicas=0, resource=CRON_JOBS)
+    world.replicas = 1  # its Jobs count its pods
+
+    def refuse(moment: str) -> None:
+        if moment == "before patch_template":
+            raise FieldManagerConflict(Status(message="it belongs to argocd", code=409, reason="Conflict"))
+
+    world.meddle = refuse
+    told = Told(world, store)
+    await told.drive(wish({"web": resources(100, 64)}, needed_memory={"web": 0}))
+    begun, refused = await told.history()
+    assert (begun.what, refused.what, refused.transition) == ("applying", "refused", "TemplateRefused")
+    assert refused.why.startswith("it belongs to argocd")
+    labels = {"policy": "trimtab-system/p", "reason": "worse"}
+    assert told.metrics.registry.get_sample_value("trimtab_reverts_total", labels) is None
 
 
 @pytest.mark.parametrize("loses", [1, 5], ids=["when it begins", "when it is done"])

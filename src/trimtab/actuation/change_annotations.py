@@ -137,6 +137,10 @@ class RevertRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The time until which no memory is added after an OOM kill, if such a change was reverted. Other reverts
     do not delay it.
     """
+    refused: bool = False
+    """True if the change was not reverted: the server refused it before anything was changed."""
+    take_ownership: bool = False
+    """The policy's `takeOwnership` at that time: with another one, the server may accept the change."""
 
 
 class ChangeAnnotations(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,10 +26,10 @@ from trimtab.operator.config.reloader import ConfigReloader
 from trimtab.store import HistoryRecord, Store
 from trimtab.web.views.history import build_history_entry
 
-EntryKind = Literal["applied", "reverted", "held", "released", "applying", "recommended", "killed"]
-COMPLETED: tuple[EntryKind, ...] = ("applied", "reverted", "held", "released")
+EntryKind = Literal["applied", "reverted", "held", "released", "applying", "recommended", "refused", "killed"]
+COMPLETED: tuple[EntryKind, ...] = ("applied", "refused", "reverted", "held", "released")
 PAGE_SIZE = 1000
-_COLOURS = {"applied": "green", "reverted": "red", "held": "yellow"}
+_COLOURS = {"applied": "green", "refused": "yellow", "reverted": "red", "held": "yellow"}
 
 
 def history(

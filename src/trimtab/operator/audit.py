@@ -109,7 +109,7 @@ class AuditRecorder:
     async def record_result(
         self, workload: Workload, result: ReconcileResult, *, policy: EffectivePolicy, now: float
     ) -> None:
-        """Record changes that started, completed or were reverted."""
+        """Record changes that started, completed, were refused or reverted."""
         for each in result.transitions:
             self._metrics.change_transitions.labels(each.source, each.target, each.id).inc()
         self._history.put(
@@ -160,6 +160,8 @@ class AuditRecorder:
         entry = self._build_entry(
             workload, "applying" if starts else "applied", change.before, change.after, policy, now
         )
+        if reverted and reverted != transition.before.reverted and reverted.refused:
+            return msgspec.structs.replace(entry, what="refused", why=reverted.why, transition=transition.id)
         # The end of a revert is no application: the history must show the size that the workload has now.
         if transition.source is State.REVERTING and reverted:
             self._metrics.reverts.labels(policy.name, "overtaken" if change.blameless else "worse").inc()

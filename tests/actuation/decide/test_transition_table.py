@@ -12,10 +12,17 @@ from actuation.decide.test_transitions import AFTER, FIVE, change
 from actuation.drawn_worlds import DrawnWorld
 from trimtab.actuation.change_annotations import AppliedSizes, ChangeAnnotations, Phase, UpdateMethod
 from trimtab.actuation.deadlines import Deadlines
-from trimtab.actuation.decide.observation import DesiredChange, Observation, State
+from trimtab.actuation.decide.observation import (
+    DesiredChange,
+    LocalObservations,
+    Observation,
+    State,
+    rejection_key,
+)
 from trimtab.actuation.decide.transitions import TRANSITIONS, Decision, decide
 from trimtab.api.optimizationpolicy import MaintenanceWindow, UpdateStrategy
 from trimtab.kube.kinds.pods import Pod, PodResize, Resources
+from trimtab.kube.rest.resources import CRON_JOBS
 
 SEEDS = (1015, 1044, 1052, 1159, 1168, 1579, 1638, 1679, 1728, 1782, 1834, 1891, 2065)
 """Worlds that reach all rows together, but for those of `RARE`. After a change of the table other seeds may be needed."""
@@ -49,6 +56,17 @@ RARE = {
         marks=ChangeAnnotations(change=EVICTING),
         template=AFTER,
         update="OnDelete",
+    ),
+    "TemplateRefused": situation(
+        wish(AFTER),
+        pods=[],
+        on=workload(
+            resource=CRON_JOBS,
+            marks=ChangeAnnotations(
+                change=change(Phase.PROMOTING, way=UpdateMethod.TEMPLATE, patches_template=True)
+            ),
+        ),
+        sightings=LocalObservations(rejections={rejection_key("uid-web", AFTER): "it belongs to argocd"}),
     ),
     "MoveOutsideWindow": observe(
         pods=[pod(f"web-{n}", sizes=AFTER, created=NOW - 1000 + n, resize=FULL) for n in range(5)],

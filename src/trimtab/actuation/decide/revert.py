@@ -12,6 +12,8 @@ than is safe, as in any change.
 
 from __future__ import annotations
 
+import msgspec
+
 from trimtab.actuation.actions import (
     ChangeAction,
     EmitEvent,
@@ -36,7 +38,7 @@ from trimtab.actuation.decide.advance import (
     unavailable_reason,
     update_change,
 )
-from trimtab.actuation.decide.conflicts import REPLACING_METHODS
+from trimtab.actuation.decide.conflicts import REPLACING_METHODS, template_rejection_reason
 from trimtab.actuation.decide.kube_quirks import is_crash_looping, pods_skipped_by_controller
 from trimtab.actuation.decide.observation import Observation, evaluated_once
 from trimtab.actuation.decide.stalls import pods_without_capacity, runtime_error
@@ -369,6 +371,29 @@ def _fitting_size(observation: Observation, pod: Pod) -> Sizes:
     if pod in _unsettled_pods(observation) and not is_crash_looping(pod):
         return _fitting_part(change, select_sizes(current, change.after))
     return {}
+
+
+# What was never changed
+
+
+def refused_template(observation: Observation) -> str:
+    """Return why the template of a workload that is sized by it alone cannot be changed; empty if it can.
+
+    Nothing has been changed then that could be reverted.
+    """
+    change = observation.change
+    is_untouched = observation.template_sizes == change.template
+    by_template = change.way is UpdateMethod.TEMPLATE and is_untouched
+    return template_rejection_reason(observation) if by_template else ""
+
+
+def record_refusal(observation: Observation) -> list[ChangeAction]:
+    """Record that the server refused the change, and when it is tried again."""
+    record = _build_revert_record(observation, why=refused_template(observation)[:MAX_REASON])
+    refused = msgspec.structs.replace(
+        record, refused=True, take_ownership=observation.strategy.take_ownership
+    )
+    return [WriteAnnotations(ChangeAnnotations(applied=observation.annotations.applied, reverted=refused))]
 
 
 # What is left behind

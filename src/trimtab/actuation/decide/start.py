@@ -103,6 +103,9 @@ def cooldown_end(observation: Observation) -> int:
     reverted = observation.annotations.reverted
     if reverted is None:
         return 0
+    if reverted.refused and reverted.take_ownership != observation.strategy.take_ownership:
+        # The user followed the advice of the refusal, which is remembered for a while.
+        return reverted.at + DEADLINES.rejection
     # More memory after an OOM kill waits only if that itself was reverted: the cooldown of another change would
     # leave pods in an OOM loop for up to a week.
     return reverted.relief_until if observation.desired.is_urgent else reverted.until

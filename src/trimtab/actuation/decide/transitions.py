@@ -135,6 +135,8 @@ def _rests_after_revert(seen: Observation) -> bool:
 
 def _revert_rest(seen: Observation) -> list[ChangeAction]:
     reverted = seen.annotations.reverted
+    if reverted and reverted.refused:
+        return [Skip(f"its template was not changed: {reverted.why}")]
     why = f"the last change was reverted: {reverted.why}" if reverted else ""
     return [Wait(start.cooldown_end(seen), why)]
 
@@ -480,6 +482,16 @@ _COURSE = (
         "pods are OOM killed while the change is a canary or waits for a window, and it adds no memory",
         condition=conflicts.must_yield_to_oom_relief,
         not_at_fault=True,
+    ),
+    # Before Rejected: there is nothing to revert, and a template that belongs to a GitOps tool is no harm to report.
+    Transition(
+        id="TemplateRefused",
+        states=AFTER_CANARY,
+        condition=revert.refused_template,
+        actions=revert.record_refusal,
+        targets=IDLE,
+        when="a CronJob is sized by its template, and the template was rejected or set back",
+        then="record the refusal and the time of the next attempt",
     ),
     # After TemplateDropped: where pods are resized in place, only the template is given up, and not the change.
     _reverting_row(

@@ -53,7 +53,7 @@ MIN_REST_SECONDS = 2.0
 MAX_LATEST = 12
 _ANNOUNCEMENTS = {"recommended", "applying"}
 """The history entries that announce a change; a large cluster has far more of them than completed changes."""
-_COMPLETED = ("applied", "reverted", "held", "released", "killed")
+_COMPLETED = ("applied", "refused", "reverted", "held", "released", "killed")
 """The history entries of completed changes, and of OOM kills."""
 MAX_EVENTS = 200
 SAVE_EVERY = 600.0

@@ -25,6 +25,7 @@ TONES = {
     "applying": "busy",
     "recommended": "busy",
     "reverted": "warn",
+    "refused": "warn",
     "killed": "bad",
     "held": "quiet",
     "released": "quiet",
