@@ -74,11 +74,19 @@ class Family(Generic[P]):
 
     def parse_settings(self, name: str, given: Mapping[str, Any]) -> Any:
         """Validate the settings of this plugin; missing ones get their defaults."""
-        kind = self.load_type(name).settings_type
         try:
-            return kind(**given)
+            return self.load_type(name).settings_type(**given)
         except ValidationError as error:
-            said = "; ".join(map(str, format_problems(error)))
-            if not kind.model_fields.keys() >= given.keys():
-                said += f"; there are: {', '.join(kind.model_fields)}"
-            raise TrimtabError(f"{self.noun} {name}: {said}") from None
+            problems = self.describe_setting_problems(name, given, error)
+            raise TrimtabError(f"{self.noun} {name}: {'; '.join(problems)}") from None
+
+    def describe_setting_problems(
+        self, name: str, given: Mapping[str, Any], error: ValidationError, *, prefix: str = ""
+    ) -> list[str]:
+        """Return a line for each invalid setting; the last one lists all settings if one of those given is unknown."""
+        fields = self.load_type(name).settings_type.model_fields
+        problems = format_problems(error, prefix=prefix)
+        if not fields.keys() >= given.keys():
+            # Of a misspelled name alone, a user cannot tell what the plugin calls the setting.
+            problems[-1] += f"; there are: {', '.join(fields)}"
+        return problems

@@ -1,24 +1,35 @@
 """What the process says on a cluster that lacks what it needs."""
 
 import asyncio
+import socket
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 from structlog.testing import capture_logs
 
+from harness.builders.manifests import find_document
 from harness.e2e.informer_probe import eventually
 from trimtab.kube.cache.informer_set import NOT_SERVED
 from trimtab.operator import app
 from trimtab.operator.app import (
     find_missing_prerequisites,
+    read_replica_name,
     report_missing_prerequisites,
     sync_problem,
 )
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.model import OperatorConfig
 
+DEPLOYMENT_ENV = {"POD_NAME": {"fieldRef": {"fieldPath": "metadata.name"}}}
 GONE = {"optimizationpolicies.trimtab.io": NOT_SERVED}
+
+
+def test_replica_has_the_name_of_its_pod_also_in_the_network_of_its_node() -> None:
+    (container,) = find_document("deployment.yaml", "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert {each["name"]: each["valueFrom"] for each in container["env"]} == DEPLOYMENT_ENV
+    assert read_replica_name({"POD_NAME": "trimtab-operator-5d9-x2"}) == "trimtab-operator-5d9-x2"
+    assert read_replica_name({}) == socket.gethostname()
 
 
 def test_app_reports_missing_prerequisites_with_the_fix() -> None:

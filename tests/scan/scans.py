@@ -71,7 +71,11 @@ def container(
 
 
 def workload_finding(
-    name: str, *containers: ContainerFinding, pods: int = 1, kind: Resource = DEPLOYMENTS
+    name: str,
+    *containers: ContainerFinding,
+    pods: int = 1,
+    kind: Resource = DEPLOYMENTS,
+    operator_obstacle: str = "",
 ) -> WorkloadFinding:
     manifest = tuple({"name": each.name} for each in containers)
     return WorkloadFinding(
@@ -81,6 +85,7 @@ def workload_finding(
         instances=float(pods),
         confidence="high",
         cost=pods * sum(ResourcePrices().price_requests(each.current) for each in containers),
+        operator_obstacle=operator_obstacle,
     )
 
 
@@ -123,6 +128,7 @@ def example_findings() -> tuple[WorkloadFinding, ...]:
         current=Resources(None, 100, None, None),
         recommended=Resources(50, 100, 64 * MIB, None),
         pods=3,
+        throttled=0.0,
     )
     throttled_app = container(
         current=Resources(200, 200, 128 * MIB, None),
@@ -135,6 +141,11 @@ def example_findings() -> tuple[WorkloadFinding, ...]:
     return (
         workload_finding("killed", killed),
         workload_finding("web", wasteful, sidecar, pods=3),
-        workload_finding("held-back", throttled_app, kind=STATEFUL_SETS),
+        workload_finding(
+            "held-back",
+            throttled_app,
+            kind=STATEFUL_SETS,
+            operator_obstacle="the pod is Guaranteed and its limits are kept",
+        ),
         workload_finding("right", right),
     )

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from harness.builders.records import folded, workload
+from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.api.quantity import MIB
 from trimtab.kube.kinds.pods import pod_projection
 from trimtab.kube.kinds.workloads import Workload
@@ -19,6 +20,10 @@ from trimtab.scan.model import SkippedWorkload, WorkloadFinding
 from trimtab.scan.pricing import ResourcePrices
 from trimtab.scan.risk import Severity
 from trimtab.scan.usage_model import UsageModel
+from trimtab.sizing.constraints import Constraints
+from trimtab.sizing.policy_rules import PolicyRules
+from trimtab.sizing.proposal import Proposal, ResourceTarget
+from trimtab.sizing.recommend import recommend_pod
 from trimtab.testing import FakeInformerSet
 from trimtab.usage.usage import Oom, PodContainer, Usage
 
@@ -84,6 +89,47 @@ def assess(
         Usage((name,), NOW - steps * STEP, STEP, used * 1e-9, used, ooms=ooms or None), until=NOW
     )
     return Assessor(state, model, {strategy: sizing}, ResourcePrices(), "example", NOW).assess(found)
+
+
+@pytest.mark.parametrize(
+    ("resources", "qos"),
+    [
+        ({}, "BestEffort"),
+        (
+            {
+                "requests": {"cpu": "1", "memory": "1Gi"},
+                "limits": {"cpu": "1", "memory": "1Gi"},
+            },
+            "Guaranteed",
+        ),
+        ({"requests": {"cpu": "1", "memory": "1Gi"}}, ""),
+    ],
+    ids=["best-effort", "guaranteed", "burstable"],
+)
+def test_assessor_says_why_the_operator_would_hold_back_in_its_own_words(
+    resources: dict[str, Any], qos: str
+) -> None:
+    app = {**APP, "resources": resources}
+    db = workload("db", resource=STATEFUL_SETS, containers=(app,))
+    found = assess(state_with(db, pod("db-0", app=app)), db, memory=100 * MIB)
+    assert isinstance(found, WorkloadFinding)
+    assert found.containers[0].has_changes
+    held = recommend_pod(
+        db.containers,
+        proposals={
+            "app": Proposal(
+                strategy="percentile",
+                cpu=ResourceTarget(10.0, 10.0, 10.0),
+                memory=ResourceTarget(1e8, 1e8, 1e8),
+            )
+        },
+        evidence={"app": found.containers[0].evidence},
+        rules=PolicyRules.from_spec(OptimizationPolicySpec()),
+        constraints=Constraints(),
+        now=NOW,
+    )[0].no_change_reason
+    assert (qos in found.operator_obstacle) if qos else not found.operator_obstacle
+    assert held == (f"cpu and memory: {found.operator_obstacle}" if qos else None)
 
 
 def test_assessor_ignores_pod_being_deleted() -> None:

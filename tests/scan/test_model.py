@@ -56,6 +56,14 @@ def test_assess_risks_reports_oom_peak_at_limit_and_throttling() -> None:
     assert found(capped, Evidence(throttled_share=0.3), UsageTotals()) == ("throttling",)
 
 
+def test_assess_risks_reports_throttling_at_the_cpu_limit_where_nobody_counts_periods() -> None:
+    capped, at_limit = Resources(100, 200, 64 * MIB, None), UsageTotals(cpu_peak=199.0)
+    assert found(capped, Evidence(), at_limit) == ("throttling",)
+    assert found(capped, Evidence(), UsageTotals(cpu_peak=150.0)) == ()
+    assert found(Resources(100, None, 64 * MIB, None), Evidence(), at_limit) == ()
+    assert found(capped, Evidence(throttled_share=0.0), at_limit) == ()  # counted, and there was none
+
+
 def test_assess_risks_reports_oom_until_memory_was_raised() -> None:
     dead = Evidence(kills=(killed(NOW - 7 * 86400, 128 * MIB),))
     assert found(Resources(100, 200, 128 * MIB, 128 * MIB), dead, UsageTotals()) == ("OOM",)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
@@ -56,6 +57,12 @@ EmbeddedService = Callable[[Client, Callable[[], OperatorViews | None]], Abstrac
 """A service in the operator's process, such as the dashboard.
 
 It gets the client, and a function that returns the views of the current leader session; None while another replica leads."""
+
+
+def read_replica_name(environ: Mapping[str, str]) -> str:
+    """Return the name of this replica, as the Lease and Events show it: its pod's, or else this machine's."""
+    # With hostNetwork, the host name is the node's, of which nobody can forward a port.
+    return environ.get("POD_NAME") or socket.gethostname()
 
 
 class OperatorApp:
@@ -108,7 +115,9 @@ class OperatorApp:
                 Client(self._connection, retry=RetryPolicy(attempts=1))
             )
             registry = stack.enter_context(open_plugin_registry(config.intents.plugins))
-            events = EventRecorder(client, component=COMPONENT, instance=socket.gethostname(), now=_now)
+            events = EventRecorder(
+                client, component=COMPONENT, instance=read_replica_name(os.environ), now=_now
+            )
             operator = build_operator(
                 Ports(
                     informers=InformerSet(client),
@@ -122,7 +131,7 @@ class OperatorApp:
                     metrics=self._metrics,
                     schedule=_build_schedule(config.learning),
                     plugin_registry=registry,
-                    election=ElectionPort(client=lease_client, identity=socket.gethostname()),
+                    election=ElectionPort(client=lease_client, identity=read_replica_name(os.environ)),
                     webhook_client=client,
                 )
             )

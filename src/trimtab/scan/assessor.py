@@ -26,7 +26,7 @@ from trimtab.scan.risk import Risk, assess_risks, rate_severity
 from trimtab.scan.usage_model import UsageModel
 from trimtab.scan.usage_totals import UsageTotals
 from trimtab.sizing.evidence import Evidence
-from trimtab.sizing.policy_rules import PolicyRules, SafetyDefaults
+from trimtab.sizing.policy_rules import PolicyRules, SafetyDefaults, describe_qos_obstacle
 from trimtab.sizing.proposal import Proposal, ResourceTarget
 from trimtab.sizing.recommendation import Factor, Recommendation
 from trimtab.usage.pod_ownership import WorkloadContainer
@@ -94,6 +94,7 @@ class Assessor:
             instances=instances,
             confidence=_rate_confidence(containers),
             cost=instances * sum(self._prices.price_requests(each.current) for each in containers),
+            operator_obstacle=_find_operator_obstacle(workload, containers),
         )
 
     def _read_container(self, workload: Workload, container: Container) -> _ContainerData:
@@ -189,6 +190,18 @@ def _build_rules(*, keep_qos: bool, at_risk: bool) -> PolicyRules:
         minimum_change=0.0 if at_risk else rules.minimum_change,
         minimum_history=0.0,
         keep_qos=keep_qos,
+    )
+
+
+def _find_operator_obstacle(workload: Workload, containers: Sequence[ContainerFinding]) -> str:
+    """Return why the default policy would not make the recommended changes; the scan itself may change any pod."""
+    if not any(each.has_changes for each in containers):
+        return ""
+    default = OptimizationPolicySpec().update_strategy
+    return describe_qos_obstacle(
+        qos_class(each.resources for each in workload.containers),
+        keeps_qos=default.keep_qos_class,
+        keeps_limits=default.update_requests_only,
     )
 
 

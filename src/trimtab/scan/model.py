@@ -66,6 +66,8 @@ class WorkloadFinding:
     """The monthly cost of the current requests."""
     owned: tuple[WorkloadKey, ...] = ()
     """The workloads that this one owns, such as the StatefulSets of a custom resource."""
+    operator_obstacle: str = ""
+    """The reason why an operator with a default policy does not change the requests; empty if it does."""
 
     @property
     def key(self) -> WorkloadKey:
@@ -158,6 +160,11 @@ class ScanResult:
     def cost(self) -> float:
         """The monthly cost of all requests."""
         return sum(each.cost for each in self.workloads)
+
+    @property
+    def observed_seconds(self) -> float:
+        """The length of the longest usage history; far below the window where the source is young."""
+        return max((each.observed_seconds for each in self.workloads), default=0.0)
 
     @property
     def wasted(self) -> float:

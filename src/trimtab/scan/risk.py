@@ -18,7 +18,8 @@ from trimtab.sizing.safe_minimum import is_oom_prone, sized_resource
 Risk = Literal["OOM", "throttling"]
 
 NEAR_LIMIT = 0.95
-"""The share of its memory limit above which a container counts as at risk of OOM."""
+"""The share of a limit above which a container counts as at risk: of OOM by its memory limit, and of throttling by its
+CPU limit where the source does not count throttled periods."""
 THROTTLED_SHARE = 0.05
 """The share of throttled scheduling periods above which users begin to notice."""
 
@@ -50,9 +51,16 @@ def assess_risks(
     is_killed = is_oom_prone(sized_resource(container, "memory", evidence=evidence, rules=rules, now=now))
     if is_killed or (limit and usage.memory_peak >= NEAR_LIMIT * limit):
         found.append("OOM")
-    if evidence.throttled_share is not None and evidence.throttled_share > THROTTLED_SHARE:
+    if _is_throttled(container.resources.cpu_limit, evidence.throttled_share, usage.cpu_peak):
         found.append("throttling")
     return tuple(found)
+
+
+def _is_throttled(limit: int | None, throttled_share: float | None, cpu_peak: float) -> bool:
+    if throttled_share is not None:
+        return throttled_share > THROTTLED_SHARE
+    # metrics-server does not count throttled periods, but nothing but its limit stops a container there.
+    return limit is not None and cpu_peak >= NEAR_LIMIT * limit
 
 
 def rate_severity(

@@ -23,6 +23,7 @@ from trimtab.api.optimizationpolicy import (
     StepLimits,
 )
 from trimtab.api.quantity import MIB, Quantity, ResourceName
+from trimtab.kube.kinds.pod_requests import BEST_EFFORT, BURSTABLE
 from trimtab.kube.kinds.pods import Container
 
 _UNLIMITED_INCREASE = 1e6
@@ -204,4 +205,24 @@ def _resource_rules(
         max_increase=steps.increase,
         max_decrease=steps.decrease,
         min_change=smallest,
+    )
+
+
+def describe_qos_obstacle(qos: str, *, keeps_qos: bool, keeps_limits: bool) -> str:
+    """Return why a policy does not change the requests of such a pod, with the setting that permits it.
+
+    The text is empty if the policy may change them.
+    """
+    if not keeps_qos or qos == BURSTABLE:
+        return ""
+    if qos == BEST_EFFORT:
+        return (
+            "the pod is BestEffort, and requests would change its QoS class; "
+            "set its first requests yourself, or updateStrategy.keepQosClass: false"
+        )
+    if not keeps_limits:
+        return ""
+    return (
+        "the pod is Guaranteed and its limits are kept, so its requests cannot change; "
+        "set updateStrategy.updateRequestsOnly: false"
     )

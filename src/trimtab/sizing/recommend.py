@@ -51,11 +51,7 @@ def recommend_container(
     if rules.keep_qos and is_guaranteed(_build_resources(has, cpu, memory)) and not is_guaranteed(has):
         cpu, memory = _keep_burstable(cases, (cpu, memory), trail)
     resources = _build_resources(has, cpu, memory)
-    held = (
-        "; ".join(dict.fromkeys(trail.no_change_reasons))
-        if trail.no_change_reasons and resources == has
-        else None
-    )
+    held = (trail.no_change_reason or None) if resources == has else None
     return Recommendation(container.name, resources, tuple(trail.factors), held)
 
 

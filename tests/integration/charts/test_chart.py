@@ -15,6 +15,7 @@ from harness.process import wait_for
 from trimtab import __version__
 from trimtab.kube.rest.rbac import RBAC_RULES, Component
 from trimtab.operator.config.loader import load_configuration
+from trimtab.operator.webhook import registration
 
 DASHBOARD = "/apis/rbac.authorization.k8s.io/v1/clusterroles/trimtab-dashboard"
 
@@ -165,6 +166,14 @@ def test_chart_applies_custom_secret_and_port_names(helm: Helm, unset: list[dict
     assert scraped["metadata"]["annotations"]["prometheus.io/port"] == "18080"
 
 
+def test_chart_registers_a_webhook_by_url_in_place_of_the_service(helm: Helm) -> None:
+    found = helm.rendered("operator.config.webhook.url=https://10.0.0.5:9443/")
+    for resource, path in registration.PATHS.items():
+        (webhook,) = one(found, resource.kind)["webhooks"]
+        assert webhook["clientConfig"] == {"url": f"https://10.0.0.5:9443{path}"}
+    assert "trimtab-webhook" in {each["metadata"]["name"] for each in found if each["kind"] == "Service"}
+
+
 def test_plugins_of_other_pods_can_reach_the_operator_where_they_may_register(
     helm: Helm, unset: list[dict[str, Any]]
 ) -> None:
@@ -200,6 +209,7 @@ def test_values_reach_the_operator(helm: Helm) -> None:
     assert container["image"] == "registry.example/trimtab:v7"
     assert container["resources"]["limits"]["memory"] == "1Gi"
     assert {"name": "TRIMTAB_DRY_RUN"} in container["env"]
+    assert "POD_NAME" in {each["name"] for each in container["env"]}  # beside those that a user adds
     config = one(found, "ConfigMap")["data"]["config.yaml"]
     read = load_configuration(text=config, origin="config.yaml", environment={})
     assert (read.dry_run, read.namespace, read.webhook.enabled) == (True, helm.namespace, True)
@@ -296,6 +306,7 @@ def test_chart_omits_what_is_switched_off(
         ("agent.nri=nri.sock", "nri"),
         ("operator.config.address=8080", "/operator/config/address"),
         ("operator.config.webhook.address=everywhere", "/operator/config/webhook/address"),
+        ("operator.config.webhook.url=http://10.0.0.5:9443", "/operator/config/webhook/url"),
     ],
 )
 def test_chart_rejects_a_wrong_value_by_its_name(helm: Helm, value: str, named: str) -> None:

@@ -130,6 +130,14 @@ def test_config_ignores_service_variables_of_kubernetes() -> None:
         ("webhook: {failurePolicy: Maybe}", "webhook.failurePolicy: must be one of 'Fail' or 'Ignore'"),
         ("defaultPolicy: {weight: 0}", "defaultPolicy.weight: must be at least 1"),
         (
+            "maintenanceWindows: [{timeZone: europe/berlin}]",
+            'maintenanceWindows[0].timeZone: "europe/berlin" is not a known time zone, so the window would never',
+        ),
+        (
+            "defaultPolicy: {updateStrategy: {windows: [{timeZone: CETX/Nowhere}]}}",
+            "defaultPolicy.updateStrategy.windows[0].timeZone: ",
+        ),
+        (
             "maintenanceWindows: [{start: '25:00'}]",
             'maintenanceWindows[0].start: "25:00" must be a time of day',
         ),

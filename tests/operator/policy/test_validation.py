@@ -51,17 +51,28 @@ def test_validation_accepts_a_plain_policy_without_warnings() -> None:
         ),
         (
             {"strategy": {"name": "percentile", "settings": {"quantil": 0.5}}},
-            "spec.strategy.settings.quantil: unknown field; check its spelling",
+            "spec.strategy.settings.quantil: unknown field; check its spelling; there are: ",
         ),
         (
             {"metricsConfig": {"provider": "abacus"}},
             "spec.metricsConfig.provider: the operator has no usage source 'abacus'; name one of: prometheus",
+        ),
+        (
+            {"updateStrategy": {"windows": [{"timeZone": "UTC"}, {"timeZone": "Europe/Berln"}]}},
+            'spec.updateStrategy.windows[1].timeZone: "Europe/Berln" is not a known time zone, so the window would',
         ),
     ],
 )
 def test_validation_rejects_what_is_not_installed_or_does_not_fit(spec: dict[str, Any], line: str) -> None:
     (problem,) = verdict(spec).problems
     assert problem.startswith(line)
+
+
+def test_validation_suggests_the_nearest_time_zone() -> None:
+    windows = [{"timeZone": zone} for zone in ("europe/berln", "Mars/Olympus")]
+    near, far = verdict({"updateStrategy": {"windows": windows}}).problems
+    assert near.endswith("would never open; did you mean Europe/Berlin?")
+    assert far.endswith("would never open; write it like UTC or Europe/Berlin")
 
 
 def test_validation_names_the_configured_sources() -> None:
@@ -134,6 +145,30 @@ def test_validation_rejects_a_guardrail_that_is_no_promql() -> None:
     assert review_policy(policy(guardrail=good), others=(), config=config()).problems == ()
 
 
+def test_validation_rejects_a_guardrail_that_no_source_can_evaluate() -> None:
+    guarded = policy({"mode": "Auto"}, guardrail="up > bool 0")
+    alone, both = (
+        config(metricsSource={"provider": "metrics-server"}, additionalMetricsSources=others)
+        for others in ([], [{"provider": "prometheus"}])
+    )
+    (problem,) = review_policy(guarded, others=(), config=alone).problems
+    assert problem.startswith(
+        f"metadata.annotations[{GUARDRAIL_ANNOTATION}]: no usage source of the operator evaluates PromQL "
+        "(there is only: metrics-server); add a Prometheus"
+    )
+    assert review_policy(guarded, others=(), config=both) == PolicyReview()
+
+
+def test_validation_warns_of_guardrails_of_the_operator_that_no_source_can_evaluate() -> None:
+    guardrails = [{"name": "error-rate", "query": "up", "max": 1}]
+    alone = config(metricsSource={"provider": "metrics-server"}, guardrails=guardrails)
+    (warning,) = review_policy(policy({"mode": "Auto"}), others=(), config=alone).warnings
+    assert warning.startswith("spec.mode: no change will start: guardrails of the operator (error-rate): ")
+    assert review_policy(policy(), others=(), config=alone) == PolicyReview()
+    with_prometheus = config(guardrails=guardrails)
+    assert review_policy(policy({"mode": "Auto"}), others=(), config=with_prometheus) == PolicyReview()
+
+
 def test_validation_warns_of_an_equal_weight_of_overlapping_policies() -> None:
     home = OperatorConfig().namespace
     found = verdict({}, present("api"), present("web"), present("zebra", namespace=home))
@@ -167,6 +202,16 @@ def test_validation_counts_many_overlapping_policies() -> None:
 )
 def test_validation_does_not_warn_without_a_conflict(other: Policy) -> None:
     assert verdict({"selector": {"namespaces": {"allow": ["shop"]}}}, other).warnings == ()
+
+
+def test_validation_warns_of_namespaces_that_the_policy_cannot_reach() -> None:
+    spec = {"selector": {"namespaces": {"allow": ["shop", "data"]}}}
+    (warning,) = verdict(spec).warnings
+    assert warning == (
+        "spec.selector.namespaces.allow: a policy in shop selects workloads of shop only; "
+        "create it in trimtab-system to select other namespaces"
+    )
+    assert verdict({"selector": {"namespaces": {"allow": ["shop"]}}}) == PolicyReview()
 
 
 def test_validation_warns_of_an_excluded_namespace() -> None:

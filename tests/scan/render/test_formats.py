@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import msgspec
 import pytest
 import yaml
 from rich.console import Console
@@ -21,10 +22,11 @@ from scan.scans import container, scan_result, workload_finding
 from trimtab.api.quantity import MIB
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
-from trimtab.scan.model import SkippedWorkload
+from trimtab.scan.model import ScanResult, SkippedWorkload
 from trimtab.scan.render.document import build_document, render_csv
 from trimtab.scan.render.html import WIDTH, render_page
 from trimtab.scan.render.markdown import render_markdown
+from trimtab.scan.render.summary import format_title
 from trimtab.scan.render.table import render_scan
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -120,6 +122,24 @@ def test_render_page_bars_fit_chart() -> None:
         [scan_result(workload_finding("web", container(current=none, recommended=much, pods=5), pods=5))]
     )
     assert max(float(width) for width in re.findall(r'<rect [^>]*width="([0-9.]+)"', drawn)) < WIDTH
+
+
+def test_title_and_warning_say_how_little_usage_there_is() -> None:
+    (only,) = workload_finding("web", container(current=Resources(), recommended=Resources())).containers
+
+    def observed(seconds: float) -> ScanResult:
+        evidence = msgspec.structs.replace(
+            only.evidence, run_seconds=seconds, first_sample_at=only.evidence.last_sample_at - seconds
+        )
+        return scan_result(workload_finding("web", dataclasses.replace(only, evidence=evidence)))
+
+    assert format_title(observed(840)) == "prod: 1 workload, 14 minutes of 14 days, strategy trimtab"
+    assert "Little data: 14 minutes of usage; recommendations are rough." in render_markdown(
+        observed(840), top=0
+    )
+    assert "3 days of 14 days" in format_title(observed(3 * 86400))
+    assert "Little data" not in render_markdown(observed(3 * 86400), top=0)
+    assert format_title(observed(13.9 * 86400)) == "prod: 1 workload, 14 days, strategy trimtab"
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 79])

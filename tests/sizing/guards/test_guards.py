@@ -90,7 +90,7 @@ def test_container_rules_prefer_exact_name_then_longest_pattern() -> None:
 def test_excluded_container_is_explained() -> None:
     alone = sized(100, 100 * MIB, asked=rules(containers=[{"name": "app", "controlledResources": []}]))
     assert alone.resources == HAS
-    assert alone.no_change_reason == "cpu: the policy excludes it; memory: the policy excludes it"
+    assert alone.no_change_reason == "cpu and memory: the policy excludes it"
     half = sized(800, 100 * MIB, asked=rules(containers=[{"name": "a*", "controlledResources": ["cpu"]}]))
     assert half.resources == with_(HAS, cpu_request=800)
     assert "memory held: stays at 1024Mi: the policy excludes it [policy containers]" in half.text
@@ -868,7 +868,7 @@ def test_container_without_evidence_is_not_changed() -> None:
         constraints=Constraints(),
         now=NOW,
     )
-    assert found.no_change_reason == "cpu: 0 samples, 10 are needed; memory: 0 samples, 10 are needed"
+    assert found.no_change_reason == "cpu and memory: 0 samples, 10 are needed"
 
 
 # The text

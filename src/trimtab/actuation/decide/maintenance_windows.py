@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, time, timedelta
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from difflib import get_close_matches
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from trimtab.api.optimizationpolicy import MaintenanceWindow, Weekday
 
@@ -38,12 +39,29 @@ def open_seconds(windows: Sequence[MaintenanceWindow], *, since: int, now: int) 
     return total
 
 
-def _iter_spans(window: MaintenanceWindow, now: int) -> Iterator[tuple[int, int]]:
-    """Yield the open periods of the window, from yesterday to a week ahead."""
+def describe_unknown_time_zone(name: str) -> str:
+    """Return the problem of a time zone that does not exist, with the nearest name; an empty text if it exists."""
+    if _find_time_zone(name) is not None:
+        return ""
+    # Case decides: a window in "europe/berlin" never opens on a file system that distinguishes case.
+    by_lower = {zone.lower(): zone for zone in available_timezones()}
+    near = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.7)
+    remedy = f"did you mean {by_lower[near[0]]}?" if near else "write it like UTC or Europe/Berlin"
+    return f'"{name}" is not a known time zone, so the window would never open; {remedy}'
+
+
+def _find_time_zone(name: str) -> ZoneInfo | None:
     try:
-        zone = ZoneInfo(window.time_zone)
+        return ZoneInfo(name)
     # The zone is unknown, malformed (Europe//Berlin) or a directory.
     except (ZoneInfoNotFoundError, ValueError, OSError):
+        return None
+
+
+def _iter_spans(window: MaintenanceWindow, now: int) -> Iterator[tuple[int, int]]:
+    """Yield the open periods of the window, from yesterday to a week ahead."""
+    zone = _find_time_zone(window.time_zone)
+    if zone is None:
         return
     today = datetime.fromtimestamp(now, zone).date()
     start, end = time.fromisoformat(window.start), time.fromisoformat(window.end)

@@ -49,7 +49,8 @@ class OptimizationPolicySpec(ApiModel):
     the operator's namespace, then the first by name."""
 
     selector: PolicySelector = PolicySelector()
-    """The workloads that the policy selects; every workload when empty."""
+    """The workloads that the policy selects; when empty, every workload of its namespace, or of the cluster if the
+    policy is in the operator's namespace."""
 
     metrics_config: MetricsConfig = MetricsConfig()
     """The source of usage, and the share of it that a request covers."""

@@ -13,7 +13,8 @@ class NamespaceFilter(ApiModel):
     """Namespaces by name; a denied namespace is excluded even if it is also allowed."""
 
     allow: Annotated[tuple[NamespaceName, ...], Field(max_length=256), UniqueItems()] = ()
-    """The only namespaces that are selected; every namespace when left out."""
+    """The only namespaces that are selected; when left out, every namespace for a policy in the operator's namespace.
+    A policy elsewhere selects in its own namespace only."""
 
     deny: Annotated[tuple[NamespaceName, ...], Field(max_length=256), UniqueItems()] = ()
     """The namespaces that are never selected."""
@@ -46,7 +47,9 @@ class WorkloadTypeFilter(ApiModel):
 
 
 class PolicySelector(ApiModel):
-    """The workloads that a policy selects; all parts must match, and an empty selector matches every workload."""
+    """The workloads that a policy selects; all parts must match. An empty selector matches every workload of the
+    policy's namespace, or of the cluster if the policy is in the operator's namespace.
+    """
 
     namespace_selector: LabelSelector | None = None
     """Select only workloads in namespaces with these labels."""

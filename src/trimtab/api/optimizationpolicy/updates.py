@@ -111,7 +111,8 @@ class MaintenanceWindow(ApiModel):
     time_zone: Annotated[
         str, TextPattern("^[A-Za-z][-A-Za-z0-9_+/]*$", "a time zone, such as UTC or Europe/Berlin", 64)
     ] = "UTC"
-    """The time zone of start and end, such as Europe/Berlin. With an unknown time zone, the window never opens."""
+    """The time zone of start and end, such as Europe/Berlin. The admission webhook rejects an unknown one; without the
+    webhook, its window never opens."""
 
 
 class StartupBoost(ApiModel):

@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
+from trimtab.actuation.decide.maintenance_windows import describe_unknown_time_zone
 from trimtab.actuation.rate_limiter import DisruptionLimit, DisruptionLimits
 from trimtab.api.duration import Duration
 from trimtab.api.errors import validation_problem
@@ -24,7 +25,7 @@ from trimtab.operator.config.intents import IntentSettings
 from trimtab.operator.config.org_limits import OrganisationLimits
 from trimtab.operator.config.types import Address, PromQL, StoreURL, WebhookURL, find_secrets
 from trimtab.usage.discovery import MONITORING_NAMESPACES
-from trimtab.usage.source import SOURCES
+from trimtab.usage.source import SOURCES, Source
 
 
 @dataclass(frozen=True)
@@ -379,12 +380,33 @@ class OperatorConfig(ApiModel):
         """The names that policies may use as their provider; the first one is the default source."""
         return (self.metrics_source.provider, *(each.source_name for each in self.additional_metrics_sources))
 
+    @property
+    def can_evaluate_promql(self) -> bool:
+        """True if a configured source evaluates PromQL, as guardrails need; whether it answers is known later."""
+        providers = (
+            self.metrics_source.provider,
+            *(each.provider for each in self.additional_metrics_sources),
+        )
+        return any(SOURCES.load_type(each).promql is not Source.promql for each in providers)
+
     def resolve_source(self, spec: OptimizationPolicySpec) -> str | None:
         """Return the name of a policy's source, empty for the default one; None if there is no such source."""
         provider = spec.metrics_config.provider
         if provider in {None, self.metrics_source.provider}:
             return ""
         return provider if provider in self.source_names else None
+
+    @model_validator(mode="after")
+    def _check_time_zones(self) -> Self:
+        spec = self.default_policy
+        for field, windows in (
+            ("maintenanceWindows", self.maintenance_windows),
+            ("defaultPolicy.updateStrategy.windows", spec.update_strategy.windows if spec else ()),
+        ):
+            for place, window in enumerate(windows):
+                if problem := describe_unknown_time_zone(window.time_zone):
+                    raise validation_problem(problem, field=f"{field}[{place}].timeZone")
+        return self
 
     @model_validator(mode="after")
     def _check_source_names(self) -> Self:

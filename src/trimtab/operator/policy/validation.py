@@ -13,7 +13,8 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from trimtab.api import OptimizationPolicy, format_problems
+from trimtab.actuation.decide.maintenance_windows import describe_unknown_time_zone
+from trimtab.api import OptimizationPolicy
 from trimtab.api.meta import LabelSelector, LabelSelectorOperator, LabelSelectorRequirement
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec, PolicyMode, PolicySelector
 from trimtab.errors import TrimtabError
@@ -26,6 +27,10 @@ GUARDRAIL_ANNOTATION: Final = "trimtab.io/guardrail"
 """The annotation by which a policy adds its own guardrail: PromQL that returns 0 while it is satisfied."""
 
 _MAX_NAMED = 3
+_NO_PROMQL = (
+    "no usage source of the operator evaluates PromQL (there is only: {}); "
+    "add a Prometheus to additionalMetricsSources, or remove the guardrail"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +48,8 @@ def review_policy(
     problems = [
         *_check_strategy(policy.spec),
         *_check_provider(policy.spec, config),
-        *_check_guardrail(policy),
+        *_check_guardrail(policy, config),
+        *_check_time_zones(policy.spec),
         *config.limits.find_problems(policy.spec),
         *_check_weight(policy, config),
     ]
@@ -51,8 +57,10 @@ def review_policy(
     warnings = [
         *conflicts,
         *_warn_of_baseline(policy.spec),
+        *_warn_of_unreachable_namespaces(policy, config),
         *_warn_of_excluded_namespaces(policy.spec, config),
         *_warn_of_dry_run(policy.spec, config),
+        *_warn_of_blind_guardrails(policy.spec, config),
     ]
     return PolicyReview(tuple(problems), tuple(warnings))
 
@@ -62,7 +70,9 @@ def _check_strategy(spec: OptimizationPolicySpec) -> Iterator[str]:
     try:
         STRATEGIES.load_type(chosen.name).settings_type(**chosen.settings)
     except ValidationError as error:
-        yield from format_problems(error, prefix="spec.strategy.settings")
+        yield from STRATEGIES.describe_setting_problems(
+            chosen.name, chosen.settings, error, prefix="spec.strategy.settings"
+        )
     except TrimtabError as error:
         yield f"spec.strategy.name: {error}"
 
@@ -94,10 +104,22 @@ def describe_unknown_source(spec: OptimizationPolicySpec, config: OperatorConfig
     )
 
 
-def _check_guardrail(policy: OptimizationPolicy) -> Iterator[str]:
+def _check_guardrail(policy: OptimizationPolicy, config: OperatorConfig) -> Iterator[str]:
     query = policy.metadata.annotations.get(GUARDRAIL_ANNOTATION)
-    if query is not None and (wrong := find_query_problem(query)) is not None:
-        yield f"metadata.annotations[{GUARDRAIL_ANNOTATION}]: {wrong}"
+    if query is None:
+        return
+    field = f"metadata.annotations[{GUARDRAIL_ANNOTATION}]"
+    if (wrong := find_query_problem(query)) is not None:
+        yield f"{field}: {wrong}"
+    # A guardrail that nobody can evaluate stays unknown, and the policy would change nothing without a word.
+    elif not config.can_evaluate_promql:
+        yield f"{field}: {_NO_PROMQL.format(', '.join(config.source_names))}"
+
+
+def _check_time_zones(spec: OptimizationPolicySpec) -> Iterator[str]:
+    for place, window in enumerate(spec.update_strategy.windows):
+        if problem := describe_unknown_time_zone(window.time_zone):
+            yield f"spec.updateStrategy.windows[{place}].timeZone: {problem}"
 
 
 def _check_weight(policy: OptimizationPolicy, config: OperatorConfig) -> Iterator[str]:
@@ -136,6 +158,15 @@ def _warn_of_conflicts(
         )
 
 
+def _warn_of_unreachable_namespaces(policy: OptimizationPolicy, config: OperatorConfig) -> Iterator[str]:
+    own, allowed = policy.metadata.namespace, policy.spec.selector.namespaces.allow
+    if own != config.namespace and {*allowed} - {own, *config.limits.excluded_namespaces}:
+        yield (
+            f"spec.selector.namespaces.allow: a policy in {own} selects workloads of {own} only; "
+            f"create it in {config.namespace} to select other namespaces"
+        )
+
+
 def _warn_of_excluded_namespaces(spec: OptimizationPolicySpec, config: OperatorConfig) -> Iterator[str]:
     for place, namespace in enumerate(spec.selector.namespaces.allow):
         if namespace in config.limits.excluded_namespaces:
@@ -148,6 +179,15 @@ def _warn_of_excluded_namespaces(spec: OptimizationPolicySpec, config: OperatorC
 def _warn_of_dry_run(spec: OptimizationPolicySpec, config: OperatorConfig) -> Iterator[str]:
     if config.dry_run and spec.mode is PolicyMode.AUTO:
         yield "spec.mode: the operator is in a dry run: Auto recommends only until dryRun is false"
+
+
+def _warn_of_blind_guardrails(spec: OptimizationPolicySpec, config: OperatorConfig) -> Iterator[str]:
+    if spec.mode is PolicyMode.AUTO and config.guardrails and not config.can_evaluate_promql:
+        named = ", ".join(each.name for each in config.guardrails[:_MAX_NAMED])
+        yield (
+            f"spec.mode: no change will start: guardrails of the operator ({named}): "
+            f"{_NO_PROMQL.format(', '.join(config.source_names))}"
+        )
 
 
 def can_overlap(one: PolicySelector, other: PolicySelector, *, within: Iterable[str] = ()) -> bool:

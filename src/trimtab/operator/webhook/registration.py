@@ -17,7 +17,7 @@ from yarl import URL
 
 from trimtab.api import GROUP, VERSION, OptimizationPolicy
 from trimtab.kube.errors import NotFound
-from trimtab.kube.rest.client import Client, Object
+from trimtab.kube.rest.client import Client, Object, PatchType
 from trimtab.kube.rest.resources import Resource
 from trimtab.operator.config.model import FailurePolicy, WebhookSettings
 from trimtab.operator.webhook.certificates import add_authority
@@ -179,6 +179,8 @@ class WebhookRegistration:
         wanted = build_configuration(resource, *webhooks)
         if _contains(found, wanted):
             return True
+        if replacement := _replace_client_configs(found, wanted):
+            await self.client.patch(resource, CONFIGURATION_NAME, replacement, type=PatchType.JSON)
         await self.client.apply(resource, wanted, force=True)
         return False
 
@@ -192,6 +194,23 @@ class WebhookRegistration:
             return await self.client.get(resource, CONFIGURATION_NAME)
         except NotFound:
             return {}
+
+
+def _replace_client_configs(found: Object, wanted: Object) -> list[Object]:
+    """Build the JSON patch for webhooks that are reached in another way so far: by the Service instead of a URL."""
+    # Applied fields are added to those of other managers, such as Helm's `service`. The API server rejects a webhook
+    # that has both, and then nobody could validate policies.
+    ways = {"url", "service"}
+    reached = {each["name"]: each["clientConfig"] for each in wanted["webhooks"]}
+    patch: list[Object] = []
+    for place, each in enumerate(found.get("webhooks") or ()):
+        name, client = each.get("name"), reached.get(each.get("name"))
+        if client and ways & each["clientConfig"].keys() - client.keys():
+            patch += [
+                {"op": "test", "path": f"/webhooks/{place}/name", "value": name},
+                {"op": "replace", "path": f"/webhooks/{place}/clientConfig", "value": client},
+            ]
+    return patch
 
 
 def _read_ca_bundle(found: Object) -> bytes:

@@ -51,6 +51,7 @@ def build_document(scan: ScanResult) -> Document:
         "source": scan.source,
         "at": datetime.fromtimestamp(scan.scanned_at, UTC).isoformat(timespec="seconds"),
         "windowSeconds": scan.window,
+        "observedSeconds": round(scan.observed_seconds),
         "strategy": scan.strategy,
         "prices": scan.prices.model_dump(),
         "totals": {
@@ -90,6 +91,7 @@ def _workload_record(found: WorkloadFinding) -> Document:
         "confidence": found.confidence,
         "costMonth": _round_cents(found.cost),
         "savingMonth": _round_cents(found.saving),
+        "operatorObstacle": found.operator_obstacle,
         "containers": [_container_record(each) for each in found.containers],
     }
 

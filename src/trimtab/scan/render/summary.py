@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trimtab.api.quantity import ResourceName, format_short
+from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.plural import format_time_span, pluralize
 from trimtab.scan.model import ContainerFinding, ScanResult, WorkloadFinding
 from trimtab.scan.pricing import format_money, format_share
@@ -17,13 +18,25 @@ SHORT_KINDS = {
     "CronJob": "cron",
     "Job": "job",
 }
+SHORT_HISTORY = 86400.0
+"""The seconds of usage below which a scan says that its recommendations are rough."""
+_NEARLY_ALL = 0.9
+_MAX_NAMED = 3
 TOTALS_HEADER = ("", "REQUESTED", "USED", "WASTED", "WASTE A MONTH")
 
 
 def format_title(scan: ScanResult) -> str:
     """Format the title: the cluster, the number of workloads, the window and the strategy."""
     many = pluralize(len(scan.workloads), "workload")
-    return f"{scan.context}: {many}, {format_time_span(scan.window)}, strategy {scan.strategy}"
+    return f"{scan.context}: {many}, {_format_history(scan)}, strategy {scan.strategy}"
+
+
+def _format_history(scan: ScanResult) -> str:
+    """Format the window, and how much of it the longest history covers where that is clearly less."""
+    window = format_time_span(scan.window)
+    if not scan.workloads or scan.observed_seconds >= _NEARLY_ALL * scan.window:
+        return window
+    return f"{format_time_span(scan.observed_seconds)} of {window}"
 
 
 def build_totals(scan: ScanResult) -> list[tuple[str, str, str, str, str]]:
@@ -78,6 +91,12 @@ def format_risks(scan: ScanResult) -> str:
 def list_gaps(scan: ScanResult) -> list[str]:
     """List what the scan could not read, so that a partial result never passes for a complete one."""
     lines = []
+    if scan.workloads and scan.observed_seconds < SHORT_HISTORY:
+        # A day without a night or a week without a Monday says little, however many samples it has.
+        lines.append(
+            f"Little data: {format_time_span(scan.observed_seconds)} of usage; recommendations are rough. "
+            "Scan again after a day, or better a week."
+        )
     if scan.forbidden_namespaces:
         names = ", ".join(sorted(scan.forbidden_namespaces))
         lines.append(f"Not scanned, because access is forbidden: namespaces {names}.")
@@ -85,6 +104,23 @@ def list_gaps(scan: ScanResult) -> list[str]:
         f"Not read: {resource}: {reason}" for resource, reason in sorted(scan.errors_by_resource.items())
     ]
     return lines
+
+
+def list_operator_obstacles(workloads: Iterable[WorkloadFinding]) -> list[str]:
+    """List the recommendations that an operator with a default policy does not apply, grouped by reason."""
+    by_reason: dict[str, list[str]] = {}
+    for found in workloads:
+        if found.operator_obstacle:
+            by_reason.setdefault(found.operator_obstacle, []).append(_format_workload(found.key))
+    return [
+        f"The operator leaves {_join_names(names)} unchanged: {reason}."
+        for reason, names in by_reason.items()
+    ]
+
+
+def _join_names(names: list[str]) -> str:
+    named = ", ".join(names[:_MAX_NAMED])
+    return f"{named} and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else named
 
 
 def list_relevant(scan: ScanResult) -> list[tuple[WorkloadFinding, ContainerFinding]]:
@@ -99,10 +135,13 @@ def list_relevant(scan: ScanResult) -> list[tuple[WorkloadFinding, ContainerFind
 
 def format_short_name(found: WorkloadFinding, container: ContainerFinding) -> str:
     """Format a name such as `shop/deploy/web`, with the container if the workload has several."""
-    key = found.key
-    kind = SHORT_KINDS.get(key.kind, key.kind.partition(".")[0].lower())
     more = f":{container.name}" if len(found.containers) > 1 else ""
-    return f"{key.namespace}/{kind}/{key.name}{more}"
+    return f"{_format_workload(found.key)}{more}"
+
+
+def _format_workload(key: WorkloadKey) -> str:
+    kind = SHORT_KINDS.get(key.kind, key.kind.partition(".")[0].lower())
+    return f"{key.namespace}/{kind}/{key.name}"
 
 
 def format_change(resource: ResourceName, before: int | None, after: int | None) -> str:

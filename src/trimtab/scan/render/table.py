@@ -26,6 +26,7 @@ from trimtab.scan.render.summary import (
     format_short_name,
     format_title,
     list_gaps,
+    list_operator_obstacles,
     list_relevant,
 )
 from trimtab.scan.risk import Severity
@@ -67,6 +68,9 @@ def render_scan(scan: ScanResult, *, width: int, top: int) -> Iterator[Renderabl
             yield from _render_narrow(scan, shown, width)
     if len(shown) < len(found):
         yield Text(f"… and {len(found) - len(shown)} more; --top 0 shows all.", style="dim")
+    for line in list_operator_obstacles(scan.workloads):
+        yield ""
+        yield Text(line, style="dim")
     if scan.compared and shown:
         yield ""
         yield from _render_comparison(scan, shown, width)

@@ -68,7 +68,7 @@ class ExplanationBuilder:
 
     def __init__(self, facts: tuple[Factor, ...]) -> None:
         self.factors = list(facts)
-        self.no_change_reasons: list[str] = []
+        self._held_by_reason: dict[str, list[str]] = {}
 
     def add_step(
         self, case: GuardContext, name: str, before: int | None, after: int | None, *, why: str, source: str
@@ -87,7 +87,14 @@ class ExplanationBuilder:
     def add_no_change(self, case: GuardContext, hold: NoChange) -> None:
         kept = format_step(case.resource, case.request)
         self._add(f"{case.resource} held", f"stays at {kept}: {hold.why}", hold.source)
-        self.no_change_reasons.append(f"{case.resource}: {hold.why}")
+        held = self._held_by_reason.setdefault(hold.why, [])
+        if case.resource not in held:
+            held.append(case.resource)
+
+    @property
+    def no_change_reason(self) -> str:
+        """The reasons why resources stay as they are, each one once; an empty text if none is held."""
+        return "; ".join(f"{' and '.join(held)}: {why}" for why, held in self._held_by_reason.items())
 
     def _add(self, name: str, detail: str, source: str) -> None:
         # There are few names and sources and many containers, so that interning saves memory.

@@ -13,6 +13,7 @@ from trimtab.api.quantity import format_step
 from trimtab.kube.kinds.pod_requests import BEST_EFFORT
 from trimtab.plural import pluralize
 from trimtab.sizing.guards.context import GuardContext, NoChange
+from trimtab.sizing.policy_rules import describe_qos_obstacle
 from trimtab.sizing.state import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY
 
 MAX_SAMPLE_AGE = 900.0
@@ -32,8 +33,9 @@ def exclusion_reason(case: GuardContext) -> NoChange | None:
         return NoChange("the policy excludes it", "policy containers")
     # Kubernetes rejects a resize that changes the QoS class of a running pod, so that this could never be
     # done in place.
-    if rules.keep_qos and around.qos_class == BEST_EFFORT:
-        why = "the pod is BestEffort, and requests would change its QoS class"
+    if around.qos_class == BEST_EFFORT and (
+        why := describe_qos_obstacle(BEST_EFFORT, keeps_qos=rules.keep_qos, keeps_limits=True)
+    ):
         return NoChange(why, "policy updateStrategy.keepQosClass")
     if rules.hpa_mode is HpaMode.HOLD:
         for scaler in around.autoscalers:

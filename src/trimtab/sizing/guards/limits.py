@@ -14,10 +14,12 @@ import msgspec
 
 from trimtab.api.optimizationpolicy import LimitMode
 from trimtab.api.quantity import format_step
+from trimtab.kube.kinds.pod_requests import GUARANTEED
 from trimtab.sizing.guards import requests
 from trimtab.sizing.guards.context import GuardContext, NoChange
 from trimtab.sizing.guards.oom import min_limit_after_kills
 from trimtab.sizing.guards.requests import is_below_minimum_change, round_down, round_nearest, round_up
+from trimtab.sizing.policy_rules import describe_qos_obstacle
 from trimtab.sizing.safe_minimum import NO_DECREASE, is_oom_prone, safe_limit, safe_minimums
 
 
@@ -119,7 +121,7 @@ def keep_guaranteed(pair: RequestLimitPair, case: GuardContext) -> LimitStep | N
     if case.rule.limit is LimitMode.KEEP:
         if pair.request == case.request:
             return None
-        why = "the pod is Guaranteed and its limits are kept, so its requests cannot change"
+        why = describe_qos_obstacle(GUARANTEED, keeps_qos=True, keeps_limits=True)
         return NoChange(why, "policy updateStrategy.updateRequestsOnly")
     if pair.limit == pair.request:
         return None

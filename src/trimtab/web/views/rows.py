@@ -45,7 +45,7 @@ def build_row(
         if evidence is None:
             continue
         shares.append(_running_share(evidence, now=now))
-        peak = UsageTotals(memory_peak=evidence.memory_peak or 0.0)
+        peak = UsageTotals(cpu_peak=evidence.cpu_peak or 0.0, memory_peak=evidence.memory_peak or 0.0)
         rules = policy.rules if policy else PolicyRules()
         risks |= dict.fromkeys(assess_risks(each, evidence, peak, rules=rules, now=now))
     instances: float = len(view.pods)

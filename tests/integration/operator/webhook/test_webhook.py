@@ -30,6 +30,7 @@ from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.config.reloader import ConfigReloader
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.policy.validation import GUARDRAIL_ANNOTATION
+from trimtab.operator.webhook import registration
 from trimtab.operator.webhook.certificates import SECRETS, generate_certificate
 from trimtab.operator.webhook.certificates import ServingCertificate as ServingPair
 from trimtab.operator.webhook.lifecycle import WebhookLifecycle
@@ -313,6 +314,25 @@ async def test_operator_outside_the_cluster_registers_no_webhook_that_nobody_rea
             cluster.kubectl, "apply", "-n", namespace, "-f", "-", stdin=manifest("web", UNKNOWN_STRATEGY)
         )
     assert await registered(client) == []
+
+
+async def test_webhook_by_url_replaces_the_service_of_the_manifests_and_returns_to_it(
+    replica_of: Callable[..., Replica], client: Client
+) -> None:
+    one = replica_of()
+    service = registration.build_service_reference("/", service="trimtab-webhook", namespace=one.namespace)
+    for resource in (VALIDATING, MUTATING):
+        webhook = registration.build_policy_webhook(client=service)
+        await client.create(resource, registration.build_configuration(resource, webhook))  # as Helm does
+    authority = generate_certificate([one.namespace], validity=timedelta(days=1), now=one.now).authority
+    in_cluster = one.config.webhook.model_copy(update={"url": None})
+    for settings, reached_by in ((one.config.webhook, "url"), (in_cluster, "service")):
+        await registration.WebhookRegistration(client, settings, one.namespace).publish(
+            authority, now=one.now
+        )
+        for each in await registered(client):
+            (webhook,) = each["webhooks"]
+            assert webhook["clientConfig"].keys() == {reached_by, "caBundle"}
 
 
 async def test_operator_outside_the_cluster_removes_its_webhook_when_it_ends(
