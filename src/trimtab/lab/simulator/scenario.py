@@ -18,6 +18,7 @@ from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.usage.trace import Trace
 
 GIB = 2.0**30
+WorkloadKind = Literal["Deployment", "StatefulSet"]
 _RESERVED_CPU, _RESERVED_MEMORY = 0.02, 0.07
 """The share of a node that its system keeps for itself."""
 
@@ -73,7 +74,7 @@ class WorkloadSpec:
 
     name: str
     namespace: str = "default"
-    kind: Literal["Deployment", "StatefulSet"] = "Deployment"
+    kind: WorkloadKind = "Deployment"
     replicas: int = 1
     containers: tuple[ContainerSpec, ...]
     labels: Mapping[str, str] = field(default_factory=dict)

@@ -8,8 +8,8 @@ that are written whole, such as the status of a policy.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any, Never
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Never, Protocol
 
 import msgspec
 
@@ -70,10 +70,8 @@ class SimulatedInformerSet:
 
     def add_static_objects(self) -> None:
         """Add the objects that never change."""
-        for node in self._world.nodes.to_records():
-            self.put(NODES, node)
-        for name in sorted({"kube-system"} | {key.namespace for key in self._world.workloads}):
-            self.put(NAMESPACES, _build_namespace_record(name))
+        for resource, record in list_static_objects(self._world):
+            self.put(resource, record)
         self.sync()
 
     def sync(self) -> None:
@@ -110,10 +108,16 @@ class SimulatedInformerSet:
             cache.put(record)
 
 
+class StatusViewer(Protocol):
+    """Shows the statuses that are written to those who watch the objects."""
+
+    def set_status(self, resource: Resource, namespace: str, name: str, status: Object) -> None: ...
+
+
 class SimulatedObjectClient:
     """Implements `trimtab.kube.rest.object_client.ObjectClient` as far as the operator writes whole objects."""
 
-    def __init__(self, world: SimulatedWorld, informers: SimulatedInformerSet) -> None:
+    def __init__(self, world: SimulatedWorld, informers: StatusViewer) -> None:
         self._world = world
         self._informers = informers
         self.statuses: dict[tuple[str, str, str], Object] = {}
@@ -187,6 +191,14 @@ class SimulatedObjectClient:
             dry_run=dry_run,
             manager=manager,
         )
+
+
+def list_static_objects(world: SimulatedWorld) -> Iterator[tuple[Resource, Any]]:
+    """List the nodes and namespaces of a world, each with its resource."""
+    for node in world.nodes.to_records():
+        yield NODES, node
+    for name in sorted({"kube-system"} | {key.namespace for key in world.workloads}):
+        yield NAMESPACES, _build_namespace_record(name)
 
 
 def _build_namespace_record(name: str) -> Metadata:

@@ -13,13 +13,12 @@ Left out: serving and registering the webhook, plugins, NodeQoSPolicies, and eve
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import random
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Never, Self
+from typing import Any, Self
 
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
@@ -28,19 +27,19 @@ from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.rest.capabilities import MEMORY_LIMIT_DECREASE_VERSION
 from trimtab.kube.rest.client import Object
 from trimtab.kube.rest.resources import OPTIMIZATION_POLICIES, Resource
-from trimtab.kube.runtime.delay_heap import DelayHeap
 from trimtab.lab.simulator.autoscaler import Autoscaler
 from trimtab.lab.simulator.election import SimulatedClock, SimulatedLeases
 from trimtab.lab.simulator.fake_cluster import SimulatedCluster
 from trimtab.lab.simulator.kpis import SimulatedGuardrails, SimulatedKpiClient
 from trimtab.lab.simulator.metrics import ClusterMetrics, collect_metrics, count_nodes_needed
 from trimtab.lab.simulator.objects import derive_uid
+from trimtab.lab.simulator.operator_process import OperatorProcess
 from trimtab.lab.simulator.scenario import Scenario
 from trimtab.lab.simulator.simulated_informers import SimulatedInformerSet, SimulatedObjectClient
 from trimtab.lab.simulator.usage_source import SimulatedUsageSource
 from trimtab.lab.simulator.world import SimulatedWorld
 from trimtab.operator.config.model import OperatorConfig
-from trimtab.operator.leader import LeaderSession, lead
+from trimtab.operator.leader import LeaderSession
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.policy.status import WorkloadOutcome
 from trimtab.operator.policy.status_writer import NullEventSink
@@ -50,12 +49,10 @@ from trimtab.operator.wiring import (
     FixedConfig,
     Operator,
     Ports,
-    build_operator,
 )
 from trimtab.recommender.recommender import DEFAULT_SOURCE
 from trimtab.recommender.source_ingester import IngestSchedule
 from trimtab.store import Store
-from trimtab.timing import Interval
 
 NODE_COUNT_INTERVAL = 3600.0
 """Seconds after which the nodes that are needed are counted again."""
@@ -94,12 +91,12 @@ class Simulation:
         """
         self.step = step or scenario.demand.step
         self.world = SimulatedWorld(scenario, seed=seed, pack=pack)
-        self.config = _with_simulated_lease(config or OperatorConfig(), self.step)
+        self.config = with_simulated_lease(config or OperatorConfig(), self.step)
         self._autoscaler = Autoscaler(self.world) if autoscale else None
         self._objects_at_start: list[tuple[Resource, Any]] = [
             *(
                 (OPTIMIZATION_POLICIES, each)
-                for each in _build_policy_records(policies or {}, home=self.config.namespace)
+                for each in build_policy_records(policies or {}, home=self.config.namespace)
             ),
             *objects,
         ]
@@ -107,7 +104,6 @@ class Simulation:
         # Usage is constant within a step: a reconcile that only waits for usage would find nothing new any earlier.
         self._min_requeue_delay = min(min_requeue_delay, self.step / 2)
         self._observers: list[MetricsObserver] = []
-        self._workqueue: DelayHeap[WorkloadKey] = DelayHeap()
         self._needed, self._counted_at = 0, float("-inf")
         self._exit_stack = contextlib.AsyncExitStack()
         self.metrics = Metrics()
@@ -121,12 +117,7 @@ class Simulation:
         self._clock = SimulatedClock(lambda: self.world.control_time)
         self.leases = SimulatedLeases()
         """The Leases; while another process holds the operator's, this one does nothing."""
-        self.session: LeaderSession | None = None
-        """The present leader session."""
-        self._leading: asyncio.Task[None]
-        self.operator: Operator
-        self.controllers: Controllers
-        """The controllers of the present or the last session."""
+        self._process: OperatorProcess
 
     # Watching
 
@@ -138,6 +129,20 @@ class Simulation:
     def now(self) -> float:
         """The simulated time in seconds since 1970."""
         return self.world.now
+
+    @property
+    def operator(self) -> Operator:
+        return self._process.operator
+
+    @property
+    def session(self) -> LeaderSession | None:
+        """The present leader session."""
+        return self._process.session
+
+    @property
+    def controllers(self) -> Controllers:
+        """The controllers of the present or the last session."""
+        return self._process.controllers
 
     def outcomes(self) -> dict[WorkloadKey, WorkloadOutcome]:
         """Return the last outcome of each workload: state, reason, recommendations."""
@@ -156,18 +161,23 @@ class Simulation:
     async def __aenter__(self) -> Self:
         folder = self._exit_stack.enter_context(tempfile.TemporaryDirectory(prefix="trimtab-stage-"))
         self.store = await self._exit_stack.enter_async_context(Store.open(Path(folder) / "stage.db"))
-        self.operator = self._build_operator()
+        self._process = OperatorProcess(
+            self.world,
+            self._build_ports(),
+            clock=self._clock,
+            informers=self.informers,
+            step=self.step,
+            min_requeue_delay=self._min_requeue_delay,
+        )
         self.cluster_state = self.operator.cluster_state
         if self.config.webhook.pods:
             self.world.admit_pod = self.operator.pod_sizer.size_pod
-        self._exit_stack.push_async_callback(_cancel_task, asyncio.create_task(self.cluster_state.run()))
+        self._exit_stack.push_async_callback(self._process.stop)
+        self._process.watch()
         self.informers.add_static_objects()
         for resource, record in self._objects_at_start:
             self.informers.put(resource, record)
-        await self.cluster_state.wait_synced()
-        self._leading = asyncio.create_task(lead(self.operator, self._run_session, enqueue=self._enqueue))
-        self._exit_stack.push_async_callback(_cancel_task, self._leading)
-        await self._clock.settle()
+        await self._process.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -185,32 +195,15 @@ class Simulation:
             # While another process leads, this operator must not act. Without any object it could not, and a comparison
             # with `none` would only take longer.
             if self.session is not None and self._objects_at_start:
-                await self.session.ingest(self.now)
-                await self._reconcile_until(self.session, self.now + self.step)
-                await self.session.controllers.recorder.flush()
+                await self._process.ingest()
+                await self._reconcile_until(self.now + self.step)
+                await self._process.flush()
             await self._step()
-            await self._run_intents()
+            await self._process.run_intents()
 
     async def _step(self) -> None:
         self._step_world()
-        await self._clock.advance()
-        # The end of a session saves to the store, in threads: no simulated time may pass until that is done, or the same
-        # seed would lose and regain the leadership at other times.
-        while self.session is None and not self._clock.has_sleepers and not self._leading.done():  # noqa: ASYNC110 - tasks of two clocks
-            await asyncio.sleep(0.001)
-        if self._leading.done():
-            await self._leading  # raise its error: a failed election looks like a cluster without an operator
-
-    async def _run_intents(self) -> None:
-        now = self.world.control_time
-        if self.session is None or not self.config.intents.enabled or not self._intent_interval.due(now):
-            return
-        self._intent_interval.restart(now)
-        controllers = self.session.controllers
-        await controllers.intent_controller.run_once(now)
-        await controllers.effect_learner.flush()
-        # The statuses that were written: the next cycle reads them from the cache, as after a watch event.
-        self.informers.sync()
+        await self._process.advance()
 
     def _step_world(self) -> None:
         self.world.step(self.step)
@@ -224,70 +217,42 @@ class Simulation:
         for observer in self._observers:
             observer(found)
 
-    async def _reconcile_until(self, session: LeaderSession, end: float) -> None:
+    async def _reconcile_until(self, end: float) -> None:
         """Reconcile every workload that is due before this time, each at its own time."""
         while (at := self._next_due()) is not None and at < end:
             self.world.process_due(max(at, self.world.control_time))
             self.informers.sync()
-            # In the order of names: the order of requests may depend on a process's hash seed.
-            for key in sorted(self._workqueue.pop_due(self.world.control_time)):
-                again = await session.reconcile(key, self.world.control_time)
-                self.informers.sync()
-                if again is not None:
-                    self._workqueue.put(key, self.world.control_time + max(again, self._min_requeue_delay))
+            await self._process.reconcile_due()
 
     def _next_due(self) -> float | None:
-        times = (self._workqueue.next_time, self.world.due_times.next_time)
+        times = (self._process.next_due, self.world.due_times.next_time)
         return min((at for at in times if at is not None), default=None)
-
-    def _enqueue(self, key: WorkloadKey) -> None:
-        self._workqueue.put(key, self.world.control_time)
 
     # The operator
 
-    def _build_operator(self) -> Operator:
-        return build_operator(
-            Ports(
-                informers=self.informers,
-                objects=self._objects,
-                cluster=lambda _: self.cluster,
-                features=_SimulatedFeatures(),
-                events=NullEventSink(),
-                sources={DEFAULT_SOURCE: self.usage_source},
-                store=self.store,
-                config=FixedConfig(self.config),
-                metrics=self.metrics,
-                now=self._clock.now,
-                schedule=self._build_ingest_schedule(),
-                election=ElectionPort(
-                    client=self.leases,
-                    identity="simulation",
-                    clock=self._clock.now,
-                    sleep=self._clock.sleep,
-                    rng=random.Random(self.world.seed),  # noqa: S311 - jitter
-                ),
-                guardrails=SimulatedGuardrails(self.world),
-                kpis=SimulatedKpiClient(self.world),
-            )
+    def _build_ports(self) -> Ports:
+        return Ports(
+            informers=self.informers,
+            objects=self._objects,
+            cluster=lambda _: self.cluster,
+            features=SimulatedFeatures(),
+            events=NullEventSink(),
+            sources={DEFAULT_SOURCE: self.usage_source},
+            store=self.store,
+            config=FixedConfig(self.config),
+            metrics=self.metrics,
+            now=self._clock.now,
+            schedule=self._build_ingest_schedule(),
+            election=ElectionPort(
+                client=self.leases,
+                identity="simulation",
+                clock=self._clock.now,
+                sleep=self._clock.sleep,
+                rng=random.Random(self.world.seed),  # noqa: S311 - jitter
+            ),
+            guardrails=SimulatedGuardrails(self.world),
+            kpis=SimulatedKpiClient(self.world),
         )
-
-    async def _run_session(self, session: LeaderSession) -> Never:
-        """Hold a leader session open; `run` takes its steps at simulated times."""
-        self.session, self.controllers = session, session.controllers
-        # The keys of an earlier session: this one enqueues all workloads itself, after its first ingest cycle.
-        self._workqueue = DelayHeap()
-        self._intent_interval = Interval(
-            max(self.config.intents.interval.seconds, self.step), last=self.world.control_time
-        )
-        try:
-            await session.detect_features()
-            await session.controllers.vpa_recommender.load_checkpoints(self.now)
-            await asyncio.Event().wait()
-        finally:
-            self.session = None
-            await session.save()
-            session.clear_gauges()
-        raise AssertionError("unreachable")
 
     def _build_ingest_schedule(self) -> IngestSchedule:
         past_step = self.step * max(1, round(300.0 / self.step))
@@ -299,7 +264,7 @@ class Simulation:
         )
 
 
-class _SimulatedFeatures:
+class SimulatedFeatures:
     """A current version of Kubernetes."""
 
     can_resize_in_place = True
@@ -309,14 +274,14 @@ class _SimulatedFeatures:
         """Know the features already."""
 
 
-def _with_simulated_lease(config: OperatorConfig, step: float) -> OperatorConfig:
+def with_simulated_lease(config: OperatorConfig, step: float) -> OperatorConfig:
     """Have the Lease renewed once a step: nothing is simulated in between, and every renewal costs time."""
     lease = {"lease_duration": 4 * step, "renew_deadline": 3 * step, "retry_period": step}
     changed = {name: Duration(round(seconds * 1e9)) for name, seconds in lease.items()}
     return config.model_copy(update={"leader_election": config.leader_election.model_copy(update=changed)})
 
 
-def _build_policy_records(policies: Mapping[str, OptimizationPolicySpec], *, home: str) -> list[Policy]:
+def build_policy_records(policies: Mapping[str, OptimizationPolicySpec], *, home: str) -> list[Policy]:
     return [
         Policy(
             namespace=home,
@@ -330,8 +295,3 @@ def _build_policy_records(policies: Mapping[str, OptimizationPolicySpec], *, hom
         )
         for name, spec in policies.items()
     ]
-
-
-async def _cancel_task(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)

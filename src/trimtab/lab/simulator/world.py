@@ -105,6 +105,10 @@ class SimulatedWorld:
         """The number of OOM kills in the last step."""
         self.admit_pod: Callable[[Pod], Sizes] | None = None
         """Returns the sizes that admission gives to the containers of a new pod; None without a webhook for pods."""
+        self.intercept_resize: Callable[[SimulatedPod, float], bool] | None = None
+        """Returns whether something else than the kubelet's usual decision became of a resize that is due."""
+        self.change_demand: Callable[[], None] | None = None
+        """Changes the demand of this step in the arrays before containers run."""
         self._version = 0
         self._queue: dict[WorkloadKey, SimulatedWorkload] = {}
         self._capacity_changed = False
@@ -119,6 +123,8 @@ class SimulatedWorld:
         """Advance the time by these seconds: demand, physics, latencies, evictions."""
         self.process_due(self.now)
         self._compute_demand()
+        if self.change_demand:
+            self.change_demand()
         containers, nodes = self.container_arrays.containers, self.nodes.physical
         self.kills = step(
             containers,
@@ -189,7 +195,8 @@ class SimulatedWorld:
         )
 
     def _update_pod(self, pod: SimulatedPod, now: float) -> None:
-        if pod.resize is not None and pod.resize_due <= now:
+        is_due = pod.resize is not None and pod.resize_due <= now
+        if is_due and not (self.intercept_resize and self.intercept_resize(pod, now)):
             kubelet.decide_resize(self, pod, now)
         if pod.node == UNSCHEDULED:
             return

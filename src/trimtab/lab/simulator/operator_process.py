@@ -1,0 +1,155 @@
+"""One operator process in a simulated cluster: the production operator, whose steps are taken at simulated times.
+
+It builds the operator from the ports that it is given and leads by the Lease that these name. Whoever simulates decides
+when usage is ingested, which workloads are reconciled at which second, and when Intents run; nothing happens in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Never
+
+from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.kube.runtime.delay_heap import DelayHeap
+from trimtab.lab.simulator.election import SimulatedClock
+from trimtab.lab.simulator.simulated_informers import SimulatedInformerSet
+from trimtab.lab.simulator.world import SimulatedWorld
+from trimtab.operator.leader import LeaderSession, lead
+from trimtab.operator.wiring import Controllers, Ports, build_operator
+from trimtab.timing import Interval
+
+
+class OperatorProcess:
+    """A process that leads whenever it holds the Lease; `start` it, and `stop` it in the end."""
+
+    def __init__(
+        self,
+        world: SimulatedWorld,
+        ports: Ports,
+        *,
+        clock: SimulatedClock,
+        informers: SimulatedInformerSet,
+        step: float,
+        min_requeue_delay: float,
+    ) -> None:
+        """Create a process; a workload is reconciled again after `min_requeue_delay` at the earliest."""
+        self._world = world
+        self._ports = ports
+        self._clock = clock
+        self._informers = informers
+        self._step = step
+        self._min_requeue_delay = min_requeue_delay
+        self._workqueue: DelayHeap[WorkloadKey] = DelayHeap()
+        self.operator = build_operator(ports)
+        self.session: LeaderSession | None = None
+        """The present leader session."""
+        self.controllers: Controllers
+        """The controllers of the present or the last session."""
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def now(self) -> float:
+        """The time by the clock of this process."""
+        return self._ports.now()
+
+    @property
+    def next_due(self) -> float | None:
+        """The simulated time at which the next workload is due; None if none is."""
+        return self._workqueue.next_time
+
+    def watch(self) -> None:
+        """Begin to keep the caches current; objects that are added before `start` are in the first list."""
+        self._tasks.append(asyncio.create_task(self.operator.cluster_state.run()))
+
+    async def start(self) -> None:
+        """Take part in the election."""
+        await self.operator.cluster_state.wait_synced()
+        self._tasks.append(asyncio.create_task(lead(self.operator, self._run_session, enqueue=self._enqueue)))
+        await self._clock.settle()
+
+    async def stop(self) -> None:
+        """Cancel all tasks; a session saves what it learned, as at an orderly shutdown."""
+        # Not the caches first: the end of a session still reads them.
+        for task in reversed(self._tasks):
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        self._tasks.clear()
+
+    async def advance(self) -> None:
+        """Let the election notice that time has passed."""
+        await self._clock.advance()
+        leading = self._tasks[-1]
+        # The end of a session saves to the store, in threads: no simulated time may pass until that is done, or the same
+        # seed would lose and regain the leadership at other times.
+        while self.session is None and not self._clock.has_sleepers and not leading.done():  # noqa: ASYNC110 - tasks of two clocks
+            await asyncio.sleep(0.001)
+        if leading.done():
+            await leading  # raise its error: a failed election looks like a cluster without an operator
+
+    async def ingest(self) -> None:
+        """Ingest usage, if this process leads."""
+        if self.session is not None:
+            await self.session.ingest(self.now)
+
+    async def reconcile_due(
+        self, *, on_error: Callable[[WorkloadKey, Exception], float] | None = None
+    ) -> None:
+        """Reconcile every workload that is due, if this process leads.
+
+        `on_error` returns the seconds until a workload whose reconcile failed is tried again; without it the error is
+        raised.
+        """
+        # In the order of names: the order of requests may depend on a process's hash seed.
+        for key in sorted(self._workqueue.pop_due(self._world.control_time)):
+            if self.session is None:
+                return  # the next session enqueues all workloads
+            try:
+                again = await self.session.reconcile(key, self.now)
+            except Exception as error:
+                if on_error is None:
+                    raise
+                again = on_error(key, error)
+            self._informers.sync()
+            if again is not None:
+                self._workqueue.put(key, self._world.control_time + max(again, self._min_requeue_delay))
+
+    async def flush(self) -> None:
+        """Write the recorded history to the store."""
+        if self.session is not None:
+            await self.session.controllers.recorder.flush()
+
+    async def run_intents(self) -> None:
+        """Run a cycle of the Intents, if one is due and this process leads."""
+        if (
+            self.session is None
+            or not self.operator.config.intents.enabled
+            or not self._intent_interval.due(self.now)
+        ):
+            return
+        self._intent_interval.restart(self.now)
+        controllers = self.session.controllers
+        await controllers.intent_controller.run_once(self.now)
+        await controllers.effect_learner.flush()
+        # The statuses that were written: the next cycle reads them from the cache, as after a watch event.
+        self._informers.sync()
+
+    def _enqueue(self, key: WorkloadKey) -> None:
+        self._workqueue.put(key, self._world.control_time)
+
+    async def _run_session(self, session: LeaderSession) -> Never:
+        """Hold a leader session open; its steps are taken at simulated times."""
+        self.session, self.controllers = session, session.controllers
+        # The keys of an earlier session: this one enqueues all workloads itself, after its first ingest cycle.
+        self._workqueue = DelayHeap()
+        interval = self.operator.config.intents.interval.seconds
+        self._intent_interval = Interval(max(interval, self._step), last=self.now)
+        try:
+            await session.detect_features()
+            await session.controllers.vpa_recommender.load_checkpoints(self.now)
+            await asyncio.Event().wait()
+        finally:
+            self.session = None
+            await session.save()
+            session.clear_gauges()
+        raise AssertionError("unreachable")
