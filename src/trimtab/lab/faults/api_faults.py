@@ -1,0 +1,395 @@
+"""Faults of the API server: failed requests by verb, lost responses, admission, quotas; and a record of every write.
+
+`FaultyCluster`, `FaultyObjects` and `FaultyLeases` implement the ports of one process on the shared simulated cluster.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from trimtab.actuation.change_annotations import (
+    ChangeAnnotations,
+    decode_change_annotations,
+    read_change_annotations,
+)
+from trimtab.actuation.pod_options import OptionsAnnotation
+from trimtab.actuation.port import ClusterPort
+from trimtab.actuation.resources import Sizes, container_sizes, merge_sizes
+from trimtab.kube.errors import ApiError, Status, TimedOut, error_from_status
+from trimtab.kube.kinds.pods import Pod
+from trimtab.kube.kinds.workloads import Workload, WorkloadKey
+from trimtab.kube.rest.client import FIELD_MANAGER, Object, PatchType
+from trimtab.kube.rest.object_client import ObjectClient
+from trimtab.kube.rest.resources import Resource
+from trimtab.kube.runtime.event_correlator import EventType
+from trimtab.kube.runtime.leader_election import LeaseClient
+from trimtab.lab.faults.gate import ProcessGate
+from trimtab.lab.faults.plan import Fault, FaultDetails, FaultInjector, FaultKind
+from trimtab.lab.faults.records import Write
+from trimtab.lab.faults.worlds import MIB, WorldSpec
+from trimtab.lab.simulator.fake_cluster import SimulatedCluster
+
+T = TypeVar("T")
+
+VERBS = ("get", "list", "resize", "evict", "patch", "scale", "annotate", "status", "lease")
+_WRITES = ("resize", "evict", "patch", "annotate", "status", "lease")
+_CODES = {
+    "api-bad-request": (400, "BadRequest", "the request is malformed"),
+    "api-unauthorized": (401, "Unauthorized", "the token has expired"),
+    "api-forbidden": (403, "Forbidden", 'User "trimtab" cannot do this in the namespace'),
+    "api-not-found": (404, "NotFound", "the object was not found"),
+    "api-conflict": (
+        409,
+        "Conflict",
+        "the object has been modified; please apply your changes to the latest version",
+    ),
+    "api-gone": (410, "Expired", "the requested version was compacted away"),
+    "api-invalid": (422, "Invalid", "the value is invalid"),
+    "api-throttled": (429, "TooManyRequests", "too many requests; try again later"),
+    "api-internal": (500, "InternalError", "an internal error occurred"),
+    "api-unavailable": (503, "ServiceUnavailable", "the server is shutting down"),
+}
+_TIMEOUT_BEFORE, _TIMEOUT_AFTER = "api-timeout-before", "api-timeout-after"
+_REFUSED, _MUTATED = "admission-refuses", "admission-mutates"
+
+
+def _draw_verb(rng: random.Random, world: WorldSpec) -> FaultDetails:
+    del world
+    verb = rng.choice(["", "resize", "resize", *VERBS])
+    # An API server that answers nothing for hours is one case, single failures are another.
+    return FaultDetails(target=verb, share=rng.choice([0.1, 0.3, 0.6, 1.0]))
+
+
+def _draw_write(rng: random.Random, world: WorldSpec) -> FaultDetails:
+    del world
+    return FaultDetails(target=rng.choice(["resize", *_WRITES]), share=rng.choice([0.2, 0.5, 1.0]))
+
+
+def _draw_workload(rng: random.Random, world: WorldSpec) -> FaultDetails:
+    return FaultDetails(target=str(rng.choice(world.workloads).key), share=rng.choice([0.5, 1.0]))
+
+
+KINDS = (
+    *(
+        FaultKind(
+            name=name,
+            sentence=f"The API server answers requests of one verb, or all, with {code} {reason}.",
+            draw=_draw_verb,
+            weight=0.5,
+        )
+        for name, (code, reason, _) in _CODES.items()
+    ),
+    FaultKind(
+        name=_TIMEOUT_BEFORE,
+        sentence="A request times out before it takes effect.",
+        draw=_draw_verb,
+    ),
+    FaultKind(
+        name=_TIMEOUT_AFTER,
+        sentence="A write takes effect, but its response is lost.",
+        draw=_draw_write,
+        weight=2.0,
+    ),
+    FaultKind(
+        name=_REFUSED,
+        sentence="An admission webhook denies changes of one workload and its pods.",
+        draw=_draw_workload,
+    ),
+    FaultKind(
+        name=_MUTATED,
+        sentence="An admission webhook rounds the sizes of resized and new pods of one workload up to 64 MiB.",
+        draw=_draw_workload,
+    ),
+)
+
+
+class ApiFaults:
+    """Carries out the requests of one process, with the faults of the API server."""
+
+    def __init__(self, injector: FaultInjector, gate: ProcessGate) -> None:
+        self.injector = injector
+        self.gate = gate
+        self.requests = 0
+        """The number of requests that were sent."""
+
+    async def call(self, verb: str, target: str, request: Callable[[], Awaitable[T]]) -> T:
+        """Carry out one request; faults and kills happen before or after its effect."""
+        self.gate.pass_through(verb)
+        self.requests += 1
+        for kind, (code, reason, message) in _CODES.items():
+            if fault := self.injector.hit(kind, verb):
+                self.injector.record(fault, f"{verb} {target}")
+                raise _build_error(code, reason, message)
+        if fault := self.injector.hit(_TIMEOUT_BEFORE, verb):
+            self.injector.record(fault, f"{verb} {target}")
+            raise TimedOut(f"{verb} {target}: no response within 30 s", sent=False)
+        answer = await request()
+        if verb in _WRITES and (fault := self.injector.hit(_TIMEOUT_AFTER, verb)):
+            self.injector.record(fault, f"{verb} {target}")
+            raise TimedOut(f"{verb} {target}: no response within 30 s", sent=True)
+        self.gate.pass_through(verb)
+        return answer
+
+
+class FaultyCluster:
+    """Implements `ClusterPort` for one process, and reports every write with the sizes before and after."""
+
+    def __init__(
+        self,
+        inner: SimulatedCluster,
+        api: ApiFaults,
+        *,
+        now: Callable[[], float],
+        on_write: Callable[[Write], None],
+    ) -> None:
+        self._inner: ClusterPort = inner
+        self._api = api
+        self._now = now
+        self._on_write = on_write
+
+    async def get_workload(self, key: WorkloadKey) -> Workload | None:
+        return await self._api.call("get", str(key), lambda: self._inner.get_workload(key))
+
+    async def list_pods(self, workload: Workload) -> Sequence[Pod]:
+        return await self._api.call("list", str(workload.key), lambda: self._inner.list_pods(workload))
+
+    async def resize(self, pod: Pod, sizes: Sizes) -> None:
+        key = _owner_key(pod)
+        before = container_sizes(pod.containers)
+        after = merge_sizes(before, sizes)
+
+        async def request() -> None:
+            self._refuse(key)
+            await self._inner.resize(pod, self._mutate(key, after))
+            self._report("resize", key, pod=pod, before=before, after=after)
+
+        await self._api.call("resize", f"{key} pod {pod.name}", request)
+
+    async def evict(self, pod: Pod) -> None:
+        key = _owner_key(pod)
+
+        async def request() -> None:
+            await self._inner.evict(pod)
+            self._report("evict", key, pod=pod, before=container_sizes(pod.containers))
+
+        await self._api.call("evict", f"{key} pod {pod.name}", request)
+
+    async def patch_template(self, workload: Workload, sizes: Sizes, *, take_ownership: bool) -> None:
+        before = container_sizes(workload.containers)
+
+        async def request() -> None:
+            self._refuse(workload.key)
+            await self._inner.patch_template(workload, sizes, take_ownership=take_ownership)
+            self._report("patch", workload.key, before=before, after=merge_sizes(before, sizes))
+
+        await self._api.call("patch", str(workload.key), request)
+
+    async def patch_options(self, workload: Workload, annotation: OptionsAnnotation) -> None:
+        async def request() -> None:
+            self._refuse(workload.key)
+            await self._inner.patch_options(workload, annotation)
+            self._report("options", workload.key)
+
+        await self._api.call("patch", str(workload.key), request)
+
+    async def scale(self, workload: Workload, replicas: int) -> None:
+        async def request() -> None:
+            await self._inner.scale(workload, replicas)
+            self._report("scale", workload.key)
+
+        await self._api.call("scale", str(workload.key), request)
+
+    async def annotate(self, workload: Workload, annotations: Mapping[str, str]) -> None:
+        async def request() -> None:
+            await self._inner.annotate(workload, annotations)
+            decoded = decode_change_annotations(annotations, uid=workload.uid)
+            self._report(
+                "annotate",
+                workload.key,
+                old=read_change_annotations(workload),
+                new=decoded if isinstance(decoded, ChangeAnnotations) else None,
+            )
+
+        await self._api.call("annotate", str(workload.key), request)
+
+    def emit(
+        self,
+        workload: Workload,
+        *,
+        type: EventType,  # noqa: A002 - Kubernetes' own word for it
+        reason: str,
+        message: str,
+    ) -> None:
+        self._api.gate.pass_through("emit")
+        self._inner.emit(workload, type=type, reason=reason, message=message)
+
+    def _refuse(self, key: WorkloadKey) -> None:
+        if fault := self._api.injector.hit(_REFUSED, str(key)):
+            self._api.injector.record(fault, str(key))
+            message = 'admission webhook "guard.example.com" denied the request: changes are frozen'
+            raise _build_error(403, "Forbidden", message)
+
+    def _mutate(self, key: WorkloadKey, sizes: Sizes) -> Sizes:
+        fault = self._api.injector.hit(_MUTATED, str(key))
+        if fault is None:
+            return sizes
+        self._api.injector.record(fault, str(key))
+        return round_up_memory(sizes)
+
+    def _report(
+        self,
+        verb: str,
+        key: WorkloadKey,
+        *,
+        pod: Pod | None = None,
+        before: Sizes | None = None,
+        after: Sizes | None = None,
+        old: ChangeAnnotations | None = None,
+        new: ChangeAnnotations | None = None,
+    ) -> None:
+        self._on_write(
+            Write(
+                at=self._now(),
+                process=self._api.gate.name,
+                verb=verb,
+                workload=key,
+                pod=pod,
+                before=dict(before or {}),
+                after=dict(after or {}),
+                old=old,
+                new=new,
+            )
+        )
+
+
+class FaultyObjects:
+    """Implements `ObjectClient` for one process."""
+
+    def __init__(self, inner: ObjectClient, api: ApiFaults) -> None:
+        self._inner = inner
+        self._api = api
+
+    async def get(
+        self,
+        resource: Resource,
+        name: str,
+        *,
+        namespace: str | None = None,
+        subresource: str | None = None,
+    ) -> Object:
+        return await self._api.call(
+            "get",
+            f"{resource} {name}",
+            lambda: self._inner.get(resource, name, namespace=namespace, subresource=subresource),
+        )
+
+    async def list_objects(
+        self, resource: Resource, *, namespace: str | None = None, labels: str = "", fields: str = ""
+    ) -> list[Object]:
+        return await self._api.call(
+            "list",
+            str(resource),
+            lambda: self._inner.list_objects(resource, namespace=namespace, labels=labels, fields=fields),
+        )
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        body: Any,
+        *,
+        type: PatchType,  # noqa: A002 - Kubernetes' own word for it
+        namespace: str | None = None,
+        subresource: str | None = None,
+        force: bool = False,
+        dry_run: bool = False,
+        manager: str = FIELD_MANAGER,
+    ) -> Object:
+        return await self._api.call(
+            "status" if subresource == "status" else "annotate",
+            f"{resource} {name}",
+            lambda: self._inner.patch(
+                resource,
+                name,
+                body,
+                type=type,
+                namespace=namespace,
+                subresource=subresource,
+                force=force,
+                dry_run=dry_run,
+                manager=manager,
+            ),
+        )
+
+    async def apply(
+        self,
+        resource: Resource,
+        body: Mapping[str, Any],
+        *,
+        subresource: str | None = None,
+        force: bool = False,
+        dry_run: bool = False,
+        manager: str = FIELD_MANAGER,
+    ) -> Object:
+        return await self._api.call(
+            "status" if subresource == "status" else "annotate",
+            f"{resource} {body['metadata']['name']}",
+            lambda: self._inner.apply(
+                resource, body, subresource=subresource, force=force, dry_run=dry_run, manager=manager
+            ),
+        )
+
+
+class FaultyLeases:
+    """Implements `LeaseClient` for one process."""
+
+    def __init__(self, inner: LeaseClient, api: ApiFaults) -> None:
+        self._inner = inner
+        self._api = api
+
+    async def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> Object:
+        return await self._api.call(
+            "lease", name, lambda: self._inner.get(resource, name, namespace=namespace)
+        )
+
+    async def create(self, resource: Resource, body: Object, *, namespace: str | None = None) -> Object:
+        return await self._api.call(
+            "lease", "create", lambda: self._inner.create(resource, body, namespace=namespace)
+        )
+
+    async def replace(self, resource: Resource, body: Object) -> Object:
+        return await self._api.call("lease", "replace", lambda: self._inner.replace(resource, body))
+
+
+def round_up_memory(sizes: Sizes) -> Sizes:
+    """Round memory up to 64 MiB, as some admission webhooks do."""
+    step = 64 * MIB
+
+    def rounded(amount: int | None) -> int | None:
+        return None if amount is None else -(-amount // step) * step
+
+    return {
+        name: msgspec.structs.replace(
+            each, memory_request=rounded(each.memory_request), memory_limit=rounded(each.memory_limit)
+        )
+        for name, each in sizes.items()
+    }
+
+
+def find_mutation(injector: FaultInjector, key: WorkloadKey) -> Fault | None:
+    """Return the fault by which admission changes the pods of a workload now."""
+    return injector.hit(_MUTATED, str(key))
+
+
+def _owner_key(pod: Pod) -> WorkloadKey:
+    assert pod.owner is not None, "every simulated pod has an owner"
+    return WorkloadKey(pod.owner.kind, pod.namespace, pod.owner.name)
+
+
+def _build_error(code: int, reason: str, message: str) -> ApiError:
+    retry_after = 2.0 if code == 429 else None
+    return error_from_status(Status(message=message, reason=reason, code=code), retry_after=retry_after)

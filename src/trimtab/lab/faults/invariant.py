@@ -1,0 +1,111 @@
+"""Invariants: what must hold in every run, whatever faults are injected.
+
+Each invariant is a class with a name, a sentence for the documentation and, where there is one, the number of the
+correctness property of the OptiPod seed. It is told of every write that took effect, of every step, and of the end, and
+calls `check` for every evaluation, so that one that is never evaluated is noticed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from trimtab.kube.kinds.policies import Policy
+from trimtab.kube.kinds.workloads import Workload, WorkloadKey
+from trimtab.lab.faults.plan import FaultInjector
+from trimtab.lab.faults.records import Violation, Write
+from trimtab.lab.faults.replica import Replica
+from trimtab.lab.faults.worlds import WorldSpec
+from trimtab.lab.simulator.world import SimulatedWorld
+from trimtab.operator.config.model import OperatorConfig
+
+MAX_VIOLATIONS = 20
+"""The number of violations of a run that are kept."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RunState:
+    """Everything that an invariant may look at."""
+
+    spec: WorldSpec
+    world: SimulatedWorld
+    injector: FaultInjector
+    replicas: Callable[[], Sequence[Replica]]
+    """Returns the living processes."""
+    config: Callable[[], OperatorConfig]
+    hides_usage: Callable[[], bool]
+    """Returns whether a fault of the last day may have hidden the true usage."""
+    ready_without_operator: Mapping[WorkloadKey, int]
+    """The ready pods of each workload at the end of the same run without the operator."""
+    evaluations: Counter[str] = field(default_factory=Counter)
+    """The number of evaluations of each invariant."""
+    violations: list[Violation] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    """Errors that nothing handled, and logged tracebacks."""
+
+    @property
+    def elapsed(self) -> float:
+        """The seconds since the start of the run."""
+        return self.world.control_time - self.world.start
+
+    def find_replica(self, name: str) -> Replica | None:
+        return next((each for each in self.replicas() if each.name == name), None)
+
+    def check(self, invariant: Invariant, *message: object, holds: bool) -> None:
+        """Evaluate an invariant once; the parts of the message are formatted if it does not hold."""
+        self.evaluations[invariant.name] += 1
+        if not holds and len(self.violations) < MAX_VIOLATIONS:
+            text = " ".join(map(str, message))
+            self.violations.append(
+                Violation(invariant=invariant.name, at=self.world.control_time, message=text)
+            )
+
+
+class Invariant:
+    """The base of all invariants; one instance watches one run."""
+
+    name: ClassVar[str]
+    sentence: ClassVar[str]
+    property: ClassVar[int | None] = None
+    """The number of the correctness property of the OptiPod seed."""
+
+    def __init__(self, state: RunState) -> None:
+        self.state = state
+
+    def on_write(self, write: Write) -> None:
+        """Look at a write of the operator."""
+
+    def on_step(self) -> None:
+        """Look at the cluster after a step."""
+
+    def at_end(self) -> None:
+        """Look at the cluster and at the whole run, long after the last fault."""
+
+    def check(self, holds: bool, *message: object) -> None:  # noqa: FBT001 - reads as `assert`
+        """Evaluate once; the parts of the message are formatted if it does not hold."""
+        self.state.check(self, *message, holds=holds)
+
+
+def find_policy(replica: Replica, workload: Workload) -> Policy | None:
+    """Return the policy that applies to a workload by what a process knows: the heaviest, then the first by name."""
+    cluster_state = replica.process.operator.cluster_state
+    namespace = cluster_state.namespaces.get(workload.namespace)
+    matching = [
+        policy
+        for policy in cluster_state.policies
+        if not policy.problem
+        and policy.spec.selector.matches(
+            kind=workload.key.kind,
+            namespace=workload.namespace,
+            labels=dict(workload.labels),
+            namespace_labels=dict(namespace.labels) if namespace else {},
+        )
+    ]
+    return min(matching, key=lambda each: (-each.spec.weight, each.name), default=None)
+
+
+def is_size_write(write: Write) -> bool:
+    """Return whether a write changes, or may change, the size of pods."""
+    return write.verb in {"resize", "evict", "patch"}

@@ -1,0 +1,62 @@
+"""The records that invariants are checked on: writes of an operator process, and violations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from trimtab.actuation.change_annotations import ChangeAnnotations
+from trimtab.actuation.resources import Sizes, format_sizes
+from trimtab.kube.kinds.pods import Pod
+from trimtab.kube.kinds.workloads import WorkloadKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """A write to a workload or a pod that took effect, whether or not its response arrived."""
+
+    at: float
+    process: str
+    verb: str
+    """What was written: resize, evict, patch, options, scale, annotate."""
+    workload: WorkloadKey
+    pod: Pod | None
+    """The pod as the operator had read it; None if the workload itself was written."""
+    before: Sizes
+    after: Sizes
+    """The requested sizes, without what admission made of them; empty if the write is about no sizes."""
+    old: ChangeAnnotations | None
+    """The annotations of the change before an `annotate`."""
+    new: ChangeAnnotations | None
+
+    def __str__(self) -> str:
+        what = f"{self.verb} {self.workload}" + (f" pod {self.pod.name}" if self.pod else "")
+        if self.after:
+            what += f": {format_sizes(self.before)} -> {format_sizes(self.after)}"
+        if self.verb == "annotate":
+            what += f": {_describe_change(self.old)} -> {_describe_change(self.new)}"
+        return what
+
+
+class Violation(msgspec.Struct, frozen=True, kw_only=True):
+    """An invariant that did not hold."""
+
+    invariant: str
+    at: float
+    """The simulated time in seconds since 1970."""
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.invariant}: {self.message}"
+
+
+def _describe_change(annotations: ChangeAnnotations | None) -> str:
+    if annotations is None:
+        return "unreadable"
+    if annotations.change:
+        change = annotations.change
+        return f"{change.phase} {change.way} {change.id[:8]} to {format_sizes(change.after)}"
+    if annotations.reverted:
+        return f"reverted ({annotations.reverted.why})"
+    return "applied" if annotations.applied else "none"

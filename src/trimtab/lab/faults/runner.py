@@ -1,0 +1,256 @@
+"""Run one case: a world and a fault plan in, violations, counts and a trace out.
+
+Time advances in steps of the world's demand; in between, everything that is due happens at its own second: reconciles,
+pods that become ready, resizes, faults, restarts of processes. Nothing reads the machine's clock.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+
+from trimtab.actuation.resources import Sizes
+from trimtab.kube.errors import describe
+from trimtab.kube.kinds.pods import Pod
+from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.kube.rest.resources import OPTIMIZATION_POLICIES
+from trimtab.lab.faults.catalog import FAULT_KINDS, INVARIANTS, draw_faults
+from trimtab.lab.faults.invariant import Invariant, RunState
+from trimtab.lab.faults.plan import FaultInjector, FaultPlan
+from trimtab.lab.faults.process_faults import Operations
+from trimtab.lab.faults.records import Violation, Write
+from trimtab.lab.faults.replica import SharedCluster
+from trimtab.lab.faults.trace import Trace
+from trimtab.lab.faults.watch_faults import WatchHub
+from trimtab.lab.faults.world_faults import Environment
+from trimtab.lab.faults.worlds import DAY, WorldSpec, draw_world
+from trimtab.lab.simulator.simulated_informers import SimulatedObjectClient, list_static_objects
+from trimtab.lab.simulator.simulation import build_policy_records, with_simulated_lease
+from trimtab.lab.simulator.usage_source import SimulatedUsageSource
+from trimtab.lab.simulator.world import SimulatedWorld
+from trimtab.operator.wiring import FixedConfig
+
+SAMPLE_RETENTION = 2 * DAY
+"""The seconds for which the simulated usage source keeps samples."""
+_HIDING = tuple(kind.name for kind in FAULT_KINDS if kind.hides_usage)
+
+
+class FaultCase(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that determines a run."""
+
+    seed: int
+    world: WorldSpec
+    plan: FaultPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseResult:
+    """The outcome of a run."""
+
+    case: FaultCase
+    violations: tuple[Violation, ...]
+    fault_counts: Counter[str]
+    """The number of times that each kind of fault took effect."""
+    evaluations: Counter[str]
+    """The number of evaluations of each invariant."""
+    writes: int
+    digest: str
+    """The digest of the trace; equal for two runs of one case."""
+    trace: str
+
+
+def draw_case(seed: int, intensity: str) -> FaultCase:
+    """Draw the case of a seed."""
+    world = draw_world(seed)
+    return FaultCase(seed=seed, world=world, plan=draw_faults(world, seed=seed, intensity=intensity))
+
+
+async def run_case(case: FaultCase) -> CaseResult:
+    """Run a case from its first second to its last."""
+    with tempfile.TemporaryDirectory(prefix="trimtab-faults-") as folder:
+        baseline = _Run(case, Path(folder), {})
+        await baseline.run(replicas=0)
+        run = _Run(case, Path(folder), baseline.count_ready())
+        configured = structlog.get_config()
+        structlog.configure(processors=[run.capture_log], cache_logger_on_first_use=False)
+        try:
+            await run.run()
+        finally:
+            structlog.configure(**configured)
+    return run.result()
+
+
+class _Run:
+    def __init__(
+        self, case: FaultCase, folder: Path, ready_without_operator: Mapping[WorkloadKey, int]
+    ) -> None:
+        spec = case.world
+        self._case = case
+        self._world = world = SimulatedWorld(spec.build_scenario(), seed=spec.seed, start=spec.start)
+        self._trace = Trace(lambda: world.control_time)
+        self._injector = FaultInjector(
+            case.plan, elapsed=lambda: world.control_time - world.start, trace=self._trace
+        )
+        self._hub = WatchHub(world)
+        self._usage = SimulatedUsageSource(world, retention=SAMPLE_RETENTION)
+        config = FixedConfig(with_simulated_lease(spec.build_config(), spec.step))
+        shared = SharedCluster(
+            world=world,
+            hub=self._hub,
+            injector=self._injector,
+            trace=self._trace,
+            usage=self._usage,
+            objects=SimulatedObjectClient(world, self._hub),
+            config=config,
+            store_path=folder / "trimtab.db",
+            step=spec.step,
+            on_write=self._observe_write,
+            on_error=self._observe_error,
+        )
+        self._environment = Environment(case.plan, world, self._hub, self._injector, self._trace)
+        self._operations = Operations(case.plan, shared, spec)
+        self._state = RunState(
+            spec=spec,
+            world=world,
+            injector=self._injector,
+            replicas=lambda: self._operations.replicas,
+            config=lambda: config.current,
+            hides_usage=self._hides_usage,
+            ready_without_operator=ready_without_operator,
+        )
+        self._invariants: list[Invariant] = [kind(self._state) for kind in INVARIANTS]
+        self._writes = 0
+        home = config.current.namespace
+        for resource, record in list_static_objects(world):
+            self._hub.put(resource, record)
+        for policy in build_policy_records(spec.build_policies(), home=home):
+            self._hub.put(OPTIMIZATION_POLICIES, policy)
+        world.admit_pod = self._admit_pod
+
+    def count_ready(self) -> dict[WorkloadKey, int]:
+        """Return the number of ready pods of each workload."""
+        return {key: workload.ready for key, workload in self._world.workloads.items()}
+
+    async def run(self, *, replicas: int = 1) -> None:
+        """Run to the end; without a replica, only what happens to the cluster by itself."""
+        spec = self._case.world
+        self._operations.target = replicas
+        self._step_world()
+        for _ in range(replicas):
+            await self._operations.start_replica()
+        try:
+            for _ in range(round(spec.days * DAY / spec.step)):
+                await self._step()
+            for invariant in self._invariants:
+                invariant.at_end()
+        finally:
+            await self._operations.stop()
+
+    async def _step(self) -> None:
+        operations = self._operations
+        await operations.process_due()
+        for replica in list(operations.replicas):
+            await replica.ingest()
+        await self._run_until(self._world.now + self._case.world.step)
+        for replica in list(operations.replicas):
+            await replica.finish_step()
+        self._step_world()
+        for replica in list(operations.replicas):
+            replica.informers.sync()
+            await replica.advance()
+        await operations.bury()
+        for invariant in self._invariants:
+            invariant.on_step()
+
+    async def _run_until(self, end: float) -> None:
+        """Do everything that is due before this time, each at its own time."""
+        world, operations = self._world, self._operations
+        while (at := self._next_due()) is not None and at < end:
+            world.process_due(max(at, world.control_time))
+            self._environment.process_due()
+            await operations.process_due()
+            for replica in list(operations.replicas):
+                if replica.is_dead:
+                    continue
+                replica.informers.sync()
+                await replica.reconcile_due()
+            await operations.bury()
+
+    def _next_due(self) -> float | None:
+        times = [self._world.due_times.next_time, self._environment.next_due, self._operations.next_due]
+        times += [replica.process.next_due for replica in self._operations.replicas if replica.is_leading]
+        return min((at for at in times if at is not None), default=None)
+
+    def _step_world(self) -> None:
+        self._world.step(self._case.world.step)
+        for event in self._world.events:
+            self._trace.add("cluster", f"{event.workload} {event.pod} {event.reason}: {event.message}")
+        self._world.events.clear()
+        self._usage.record_step()
+
+    def _admit_pod(self, pod: Pod) -> Sizes:
+        sizes: Sizes = {}
+        leading = next((each for each in self._operations.replicas if not each.is_dead), None)
+        if leading and self._case.world.build_config().webhook.pods:
+            sizes = leading.process.operator.pod_sizer.size_pod(pod)
+        return self._environment.admit(pod, sizes)
+
+    def _observe_write(self, write: Write) -> None:
+        self._writes += 1
+        self._trace.add(write.process, str(write))
+        for invariant in self._invariants:
+            invariant.on_write(write)
+
+    def _observe_error(self, process: str, error: Exception) -> None:
+        # The innermost frames name the place, without line numbers of the libraries.
+        text = f"{process}: {type(error).__name__}: {describe(error)}{_find_place(error)}"
+        self._trace.add(process, text)
+        self._state.errors.append(text)
+
+    def capture_log(self, _logger: Any, method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
+        """Take a log record, and drop it; a traceback or an error is a violation."""
+        if method in {"error", "critical", "exception"} or event.get("exc_info"):
+            error = event.get("exc_info")
+            place = _find_place(error) if isinstance(error, BaseException) else ""
+            text = f"log {event.get('event')}: {event.get('error') or event.get('handler') or ''}{place}"
+            self._trace.add("log", text)
+            if event.get("event") not in _EXPECTED_ERRORS:
+                self._state.errors.append(text)
+        raise structlog.DropEvent
+
+    def _hides_usage(self) -> bool:
+        elapsed = self._state.elapsed
+        return any(elapsed - DAY < fault.end for kind in _HIDING for fault in self._injector.started(kind))
+
+    def result(self) -> CaseResult:
+        return CaseResult(
+            case=self._case,
+            violations=tuple(self._state.violations),
+            fault_counts=self._injector.counts,
+            evaluations=self._state.evaluations,
+            writes=self._writes,
+            digest=self._trace.digest,
+            trace=self._trace.render(),
+        )
+
+
+_EXPECTED_ERRORS = {"store.damaged_file_set_aside"}
+"""Errors in the log that a fault explains and a person has to know."""
+
+
+def _find_place(error: BaseException) -> str:
+    """Return the innermost function of the product in which an error was raised."""
+    found, traceback = "", error.__traceback__
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if "trimtab" in code.co_filename:
+            found = f" in {Path(code.co_filename).name}:{traceback.tb_lineno} {code.co_name}"
+        traceback = traceback.tb_next
+    return found

@@ -1,0 +1,246 @@
+"""Invariants about the sizes that the operator asks for."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from trimtab.api.optimizationpolicy import OptimizationPolicySpec
+from trimtab.kube.kinds.pods import Resources
+from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.lab.faults.invariant import Invariant, RunState, find_policy, is_size_write
+from trimtab.lab.faults.records import Write
+from trimtab.lab.simulator.physics import KILLED_BY_LIMIT, UNSCHEDULED
+from trimtab.sizing.qos import qos_class
+
+DAY = 86400.0
+PEAK_PERIOD = 3 * 3600.0
+"""The seconds for which a peak of memory must be known to the operator."""
+
+
+class RequestsBelowLimits(Invariant):
+    name = "requests-below-limits"
+    sentence = "No request is above its limit."
+
+    def on_write(self, write: Write) -> None:
+        for each in write.after.values():
+            for request, limit in (each.cpu, each.memory):
+                self.check(request is None or limit is None or request <= limit, write)
+
+
+class QosClassKept(Invariant):
+    name = "qos-class-kept"
+    sentence = "The QoS class of a running pod never changes."
+
+    def on_write(self, write: Write) -> None:
+        if write.verb == "resize":
+            before, after = (qos_class(sizes.values()) for sizes in (write.before, write.after))
+            self.check(before == after, "from", before, "to", after, write)
+
+
+class LimitsKept(Invariant):
+    name = "limits-kept"
+    sentence = "Limits stay as they are unless the policy lets them change."
+    property = 3
+
+    def on_write(self, write: Write) -> None:
+        if write.verb != "annotate" or write.new is None or write.new.change is None:
+            return
+        change = write.new.change
+        spec = _spec_at_start(self.state, write)
+        if spec is None or not spec.update_strategy.update_requests_only:
+            return
+        for name, after in change.after.items():
+            before = change.before.get(name)
+            if before is not None:
+                kept = (before.cpu_limit, before.memory_limit) == (after.cpu_limit, after.memory_limit)
+                self.check(kept or _relieves(before, after), name, write)
+
+
+class BoundsKept(Invariant):
+    name = "bounds-kept"
+    sentence = "A change never leads out of the bounds of its policy or of the organisation."
+    property = 4
+
+    def on_write(self, write: Write) -> None:
+        spec = _spec_at_start(self.state, write)
+        if spec is None or write.new is None or write.new.change is None:
+            return
+        change, limits = write.new.change, self.state.config().limits
+        bounds = spec.resource_bounds
+        for name, after in change.after.items():
+            before = change.before.get(name, Resources())
+            cpu_max = min(
+                (round(each.cores * 1000) for each in (bounds.cpu.max, limits.max_cpu) if each is not None),
+                default=None,
+            )
+            memory_max = min(
+                (each.bytes for each in (bounds.memory.max, limits.max_memory) if each is not None),
+                default=None,
+            )
+            for what, old, new, least, most in (
+                ("cpu", before.cpu_request, after.cpu_request, round(bounds.cpu.min.cores * 1000), cpu_max),
+                ("memory", before.memory_request, after.memory_request, bounds.memory.min.bytes, memory_max),
+            ):
+                if new is None or new == old:
+                    continue
+                self.check(
+                    new >= min(least, old or least) or least > (most or least),
+                    name,
+                    what,
+                    "below",
+                    least,
+                    write,
+                )
+                self.check(
+                    most is None or new <= max(most, old or most),
+                    name,
+                    what,
+                    "above",
+                    most,
+                    write,
+                )
+
+
+class AllocatableKept(Invariant):
+    name = "allocatable-kept"
+    sentence = "No pod is raised beyond what the largest node has."
+
+    def on_write(self, write: Write) -> None:
+        if write.verb != "resize":
+            return
+        nodes = self.state.world.nodes
+        before, after = (
+            Resources.total(each.with_implied_requests() for each in sizes.values())
+            for sizes in (write.before, write.after)
+        )
+        for old, new, most in (
+            (before.cpu_request or 0, after.cpu_request or 0, int(nodes.allocatable_cpu.max())),
+            (before.memory_request or 0, after.memory_request or 0, int(nodes.allocatable_memory.max())),
+        ):
+            self.check(new <= max(old, most), "above", most, write)
+
+
+class MemoryInUseKept(Invariant):
+    name = "memory-in-use-kept"
+    sentence = (
+        "A change never starts towards a memory limit below what its containers used in the last hours."
+    )
+    property = 5
+
+    def __init__(self, state: RunState) -> None:
+        super().__init__(state)
+        self._peaks: dict[tuple[WorkloadKey, str], deque[tuple[float, float]]] = {}
+
+    def on_step(self) -> None:
+        world = self.state.world
+        memory = world.container_arrays.containers.memory
+        for key, workload in world.workloads.items():
+            for place, container in enumerate(workload.containers):
+                held = max(
+                    (
+                        float(memory[pod.rows[place]])
+                        for pod in workload.pods.values()
+                        if pod.node != UNSCHEDULED
+                    ),
+                    default=0.0,
+                )
+                peaks = self._peaks.setdefault((key, container.name), deque())
+                while peaks and peaks[0][0] < world.now - PEAK_PERIOD:
+                    peaks.popleft()
+                while peaks and peaks[-1][1] <= held:
+                    peaks.pop()
+                peaks.append((world.now, held))
+
+    def on_write(self, write: Write) -> None:
+        if (
+            write.verb != "annotate"
+            or write.new is None
+            or write.new.change is None
+            or self.state.hides_usage()
+        ):
+            return
+        if write.old is not None and write.old.change is not None:
+            return
+        change = write.new.change
+        for name, after in change.after.items():
+            before, peaks = change.before.get(name), self._peaks.get((write.workload, name))
+            if before is None or not peaks or after.memory_limit is None:
+                continue
+            if before.memory_limit is not None and after.memory_limit >= before.memory_limit:
+                continue
+            peak = peaks[0][1]
+            self.check(
+                after.memory_limit >= peak,
+                name,
+                "used",
+                round(peak),
+                "bytes",
+                write,
+            )
+
+
+class OomKilledNotShrunk(Invariant):
+    name = "oom-killed-not-shrunk"
+    sentence = "A container that was OOM-killed at its limit does not get that limit or less within a day."
+
+    def __init__(self, state: RunState) -> None:
+        super().__init__(state)
+        self._killed: dict[tuple[WorkloadKey, str], tuple[float, int]] = {}
+
+    def on_step(self) -> None:
+        world = self.state.world
+        containers = world.container_arrays.containers
+        for key, workload in world.workloads.items():
+            for pod in workload.pods.values():
+                for place, row in enumerate(pod.rows):
+                    if containers.killed[row] == KILLED_BY_LIMIT and (
+                        limit := pod.applied[place].memory_limit
+                    ):
+                        known = self._killed.get((key, pod.containers[place].name), (0.0, 0))
+                        recent = known[1] if world.now - known[0] < DAY else 0
+                        self._killed[key, pod.containers[place].name] = world.now, max(limit, recent)
+
+    def on_write(self, write: Write) -> None:
+        if not is_size_write(write) or write.verb == "evict":
+            return
+        for name, after in write.after.items():
+            at, limit = self._killed.get((write.workload, name), (0.0, 0))
+            old, new = write.before[name].memory_limit, after.memory_limit
+            # The operator learns of a kill by the next event of the pod; a step later it must know.
+            if (
+                not limit
+                or not self.state.world.now - 2 * self.state.spec.step > at > self.state.world.now - DAY
+            ):
+                continue
+            if new is None or (old is not None and new >= old):
+                continue
+            self.check(new > limit, name, "was killed at", limit, write)
+
+
+def _spec_at_start(state: RunState, write: Write) -> OptimizationPolicySpec | None:
+    """Return the spec of the policy that starts a change by this write; None if it starts none."""
+    if write.verb != "annotate" or write.new is None or write.new.change is None:
+        return None
+    if write.old is not None and write.old.change is not None:
+        return None
+    replica = state.find_replica(write.process)
+    workload = replica.process.operator.cluster_state.get(write.workload) if replica else None
+    policy = find_policy(replica, workload) if replica and workload else None
+    return policy.spec if policy else None
+
+
+def _relieves(before: Resources, after: Resources) -> bool:
+    """Return whether only memory limits grow, as after an OOM kill."""
+    old, new = before.memory_limit, after.memory_limit
+    return before.cpu_limit == after.cpu_limit and (new is None or (old is not None and new > old))
+
+
+INVARIANTS: tuple[type[Invariant], ...] = (
+    RequestsBelowLimits,
+    QosClassKept,
+    LimitsKept,
+    BoundsKept,
+    AllocatableKept,
+    MemoryInUseKept,
+    OomKilledNotShrunk,
+)

@@ -1,0 +1,392 @@
+"""Faults of the cluster itself: nodes, kubelets, crashing containers, and everyone else who writes to workloads.
+
+Each kind is a class with what happens at its begin and at its end; `Environment` calls both at their exact times.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+
+from trimtab.actuation.resources import Sizes, container_sizes, merge_sizes
+from trimtab.kube.kinds.pods import ContainerTermination, Pod, PodResize, Resources
+from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.kube.rest.resources import NODES
+from trimtab.lab.faults.api_faults import find_mutation, round_up_memory
+from trimtab.lab.faults.plan import Fault, FaultDetails, FaultInjector, FaultKind, FaultPlan
+from trimtab.lab.faults.trace import Trace
+from trimtab.lab.faults.watch_faults import WatchHub
+from trimtab.lab.faults.worlds import WorldSpec
+from trimtab.lab.simulator import kubelet
+from trimtab.lab.simulator.objects import SimulatedPod, SimulatedWorkload, with_sizes
+from trimtab.lab.simulator.physics import UNSCHEDULED
+from trimtab.lab.simulator.world import SimulatedWorld
+
+_DEFERRED, _INFEASIBLE = "resize-deferred", "resize-infeasible"
+_SILENT, _IGNORED, _FAILING = "resize-never-answered", "resize-ignored", "resize-fails"
+_MEMORY, _CPU, _IDLE = "demand-memory", "demand-cpu", "demand-zero"
+
+
+def _draw_workload(rng: random.Random, world: WorldSpec) -> FaultDetails:
+    return FaultDetails(
+        target=str(rng.choice(world.workloads).key),
+        share=rng.choice([0.5, 1.0, 1.0]),
+        amount=rng.choice([1.2, 1.5, 2.0, 4.0]),
+    )
+
+
+def _draw_node(rng: random.Random, world: WorldSpec) -> FaultDetails:
+    return FaultDetails(target=f"node-{rng.randrange(world.nodes)}")
+
+
+@dataclass(slots=True)
+class _Context:
+    """Everything that a fault of the cluster acts on."""
+
+    world: SimulatedWorld
+    hub: WatchHub
+    injector: FaultInjector
+    trace: Trace
+    memory: dict[int, object] = field(default_factory=dict)
+    """What a fault remembers from its begin to its end, by its seed."""
+
+    def find_workload(self, fault: Fault) -> SimulatedWorkload | None:
+        return next((each for key, each in self.world.workloads.items() if str(key) == fault.target), None)
+
+    def touch(self, workload: SimulatedWorkload) -> None:
+        """Have the workload's controller see a change."""
+        workload.generation += 1
+        self.world.enqueue(workload)
+        self.world.process_due(self.world.control_time)
+
+
+_Handler = Callable[[_Context, Fault], None]
+
+
+def _nothing(context: _Context, fault: Fault) -> None:
+    del context, fault
+
+
+def _lose_node(context: _Context, fault: Fault) -> None:
+    world, node = context.world, int(fault.target.removeprefix("node-"))
+    if not world.nodes.active[node] or world.nodes.active.sum() < 2:
+        return
+    world.nodes.deactivate(node)
+    for pod in [pod for pod in world.pods.values() if pod.node == node]:
+        world.delete_pod(pod)
+    record = next(each for each in world.nodes.to_records() if each.name == fault.target)
+    context.memory[fault.seed] = record
+    context.hub.remove(NODES, record)
+    context.injector.record(fault, fault.target)
+    world.process_due(world.control_time)
+
+
+def _restore_node(context: _Context, fault: Fault) -> None:
+    if record := context.memory.pop(fault.seed, None):
+        context.world.nodes.activate(int(fault.target.removeprefix("node-")))
+        context.hub.put(NODES, record)
+        context.world.retry_pending()
+
+
+def _set_node_ready(context: _Context, fault: Fault, *, ready: bool) -> None:
+    world, node = context.world, int(fault.target.removeprefix("node-"))
+    record = context.hub.objects.get((NODES, "", fault.target))
+    if record is None:
+        return
+    context.hub.put(NODES, msgspec.structs.replace(record, ready=ready, version=record.version + 1))
+    for pod in [pod for pod in world.pods.values() if pod.node == node]:
+        pod.ready = False
+        world.mark_changed(pod)
+        world.enqueue(pod.workload)
+        if ready:
+            world.due_times.put(pod.uid, world.control_time)
+    if not ready:
+        context.injector.record(fault, fault.target)
+    world.process_due(world.control_time)
+
+
+def _fill_node(context: _Context, fault: Fault) -> None:
+    nodes, node = context.world.nodes, int(fault.target.removeprefix("node-"))
+    taken = max(int(nodes.cpu_left[node]), 0), max(int(nodes.memory_left[node]), 0)
+    nodes.reserve(node, *taken)
+    context.memory[fault.seed] = taken
+    context.injector.record(fault, fault.target)
+
+
+def _empty_node(context: _Context, fault: Fault) -> None:
+    taken = context.memory.pop(fault.seed, None)
+    if isinstance(taken, tuple):
+        cpu, memory = taken
+        context.world.nodes.reserve(int(fault.target.removeprefix("node-")), -cpu, -memory)
+        context.world.retry_pending()
+
+
+def _scale(context: _Context, fault: Fault) -> None:
+    if workload := context.find_workload(fault):
+        rng = context.injector.rng(fault)
+        replicas = rng.choice([0, 1, workload.replicas + 1, workload.replicas * 2])
+        context.memory[fault.seed] = workload.replicas
+        context.injector.record(fault, f"{workload.spec.key} to {replicas} replicas")
+        context.world.scale_workload(workload.spec.key, replicas)
+        context.world.process_due(context.world.control_time)
+
+
+def _scale_back(context: _Context, fault: Fault) -> None:
+    replicas = context.memory.pop(fault.seed, None)
+    if isinstance(replicas, int) and (workload := context.find_workload(fault)):
+        context.world.scale_workload(workload.spec.key, replicas)
+        context.world.process_due(context.world.control_time)
+
+
+def _edit_template(context: _Context, fault: Fault) -> None:
+    """Write other sizes to the template, as a user or a GitOps tool does."""
+    if workload := context.find_workload(fault):
+        factor = context.injector.rng(fault).choice([0.8, 1.5, 2.0])
+        workload.containers = tuple(
+            msgspec.structs.replace(each, resources=_scale_resources(each.resources, factor))
+            for each in workload.containers
+        )
+        workload.revision += 1
+        context.injector.record(fault, f"{workload.spec.key} by {factor}")
+        context.touch(workload)
+
+
+def _reset_template(context: _Context, fault: Fault) -> None:
+    """Write the original sizes to the template, as a GitOps tool does when it finds a difference."""
+    if (workload := context.find_workload(fault)) is None:
+        return
+    original = {each.name: each.resources for each in workload.spec.containers}
+    wanted = with_sizes(workload.containers, original)
+    if wanted != workload.containers:
+        workload.containers = wanted
+        workload.revision += 1
+        context.injector.record(fault, str(workload.spec.key))
+        context.touch(workload)
+
+
+def _start_rollout(context: _Context, fault: Fault) -> None:
+    if workload := context.find_workload(fault):
+        workload.revision += 1
+        context.injector.record(fault, str(workload.spec.key))
+        context.touch(workload)
+
+
+def _roll_back(context: _Context, fault: Fault) -> None:
+    if workload := context.find_workload(fault):
+        workload.revision += 1
+        context.touch(workload)
+
+
+def _resize_pods(context: _Context, fault: Fault) -> None:
+    """Resize running pods, as a user or another controller does."""
+    if workload := context.find_workload(fault):
+        for pod in list(workload.pods.values()):
+            if context.injector.rng(fault).random() < fault.share:
+                pod.containers = tuple(
+                    msgspec.structs.replace(each, resources=_scale_resources(each.resources, fault.amount))
+                    for each in pod.containers
+                )
+                pod.resize = PodResize(kubelet.IN_PROGRESS, "", "")
+                pod.resize_due = context.world.control_time + kubelet.RESIZE_DELAY
+                context.world.due_times.put(pod.uid, pod.resize_due)
+                context.world.mark_changed(pod)
+                context.injector.record(fault, pod.name)
+
+
+def _delete_pods(context: _Context, fault: Fault) -> None:
+    if workload := context.find_workload(fault):
+        for pod in list(workload.pods.values()):
+            if context.injector.rng(fault).random() < fault.share:
+                context.injector.record(fault, pod.name)
+                context.world.delete_pod(pod)
+        context.world.process_due(context.world.control_time)
+
+
+def _crash(context: _Context, fault: Fault) -> None:
+    """Let containers of some pods exit with an error; they wait as long as the fault lasts, at most five minutes."""
+    world = context.world
+    if workload := context.find_workload(fault):
+        for pod in list(workload.pods.values()):
+            if pod.node == UNSCHEDULED or context.injector.rng(fault).random() >= fault.share:
+                continue
+            row = pod.rows[0]
+            containers = world.container_arrays.containers
+            containers.restarts[row] += 1
+            containers.backoff_count[row] = min(int(containers.backoff_count[row]) + 1, 16)
+            wait = min(10.0 * 2.0 ** int(containers.backoff_count[row]), 300.0)
+            containers.runs_from[row] = world.control_time + wait
+            pod.restarts[0] = int(containers.restarts[row])
+            pod.last_exits[0] = ContainerTermination("Error", 1, int(world.control_time))
+            pod.ready = False
+            world.mark_changed(pod)
+            world.enqueue(workload)
+            world.due_times.put(pod.uid, float(containers.runs_from[row]))
+            context.injector.record(fault, pod.name)
+        world.process_due(world.control_time)
+
+
+def _notice_ignored(context: _Context, fault: Fault) -> None:
+    """Let the kubelet find, when its runtime works again, that containers do not have their size."""
+    if workload := context.find_workload(fault):
+        for pod in workload.pods.values():
+            if pod.node != UNSCHEDULED and pod.applied != [each.resources for each in pod.containers]:
+                pod.resize = PodResize(kubelet.IN_PROGRESS, "", "")
+                pod.resize_due = context.world.control_time + kubelet.RESIZE_DELAY
+                context.world.due_times.put(pod.uid, pod.resize_due)
+                context.world.mark_changed(pod)
+
+
+@dataclass(frozen=True, slots=True)
+class _ClusterFault:
+    kind: FaultKind
+    begin: _Handler = _nothing
+    end: _Handler = _nothing
+    every: float | None = None
+    """The seconds after which `begin` is repeated while the fault lasts."""
+
+
+def _cluster_fault(
+    name: str,
+    sentence: str,
+    begin: _Handler = _nothing,
+    end: _Handler = _nothing,
+    *,
+    draw: Callable[[random.Random, WorldSpec], FaultDetails] = _draw_workload,
+    every: float | None = None,
+    hides_usage: bool = False,
+) -> _ClusterFault:
+    kind = FaultKind(name=name, sentence=sentence, draw=draw, hides_usage=hides_usage)
+    return _ClusterFault(kind, begin, end, every)
+
+
+_FAULTS: Sequence[_ClusterFault] = (
+    _cluster_fault("node-lost", "A node vanishes with its pods.", _lose_node, _restore_node, draw=_draw_node),
+    _cluster_fault(
+        "node-not-ready",
+        "A node is NotReady, and so are its pods.",
+        lambda context, fault: _set_node_ready(context, fault, ready=False),
+        lambda context, fault: _set_node_ready(context, fault, ready=True),
+        draw=_draw_node,
+    ),
+    _cluster_fault("node-full", "A node has no room left.", _fill_node, _empty_node, draw=_draw_node),
+    _cluster_fault(_DEFERRED, "The kubelet defers resizes of a workload's pods."),
+    _cluster_fault(_INFEASIBLE, "The kubelet finds resizes of a workload's pods infeasible."),
+    _cluster_fault(_SILENT, "The kubelet never answers to resizes of a workload's pods."),
+    _cluster_fault(
+        _IGNORED,
+        "The container runtime reports success of a resize and changes nothing.",
+        end=_notice_ignored,
+    ),
+    _cluster_fault(_FAILING, "The container runtime fails resizes with an error."),
+    _cluster_fault(_MEMORY, "Containers want more memory, up to four times as much."),
+    _cluster_fault(_CPU, "Containers want more CPU, up to four times as much."),
+    _cluster_fault(_IDLE, "Containers want nothing."),
+    _cluster_fault("crash-loop", "Containers crash again and again.", _crash, every=200.0),
+    _cluster_fault("other-scales", "A user or an autoscaler scales a workload.", _scale, _scale_back),
+    _cluster_fault("other-edits-template", "A user writes other sizes to a template.", _edit_template),
+    _cluster_fault(
+        "gitops-resets-template",
+        "A GitOps tool writes the original sizes to a template whenever they differ.",
+        _reset_template,
+        every=180.0,
+    ),
+    _cluster_fault("other-resizes-pods", "Another controller resizes running pods.", _resize_pods),
+    _cluster_fault("other-deletes-pods", "A user deletes pods.", _delete_pods),
+    _cluster_fault("rollout", "A rollout begins, and is rolled back.", _start_rollout, _roll_back),
+)
+
+KINDS = tuple(each.kind for each in _FAULTS)
+
+
+class Environment:
+    """The faults of the cluster, at their times."""
+
+    def __init__(
+        self, plan: FaultPlan, world: SimulatedWorld, hub: WatchHub, injector: FaultInjector, trace: Trace
+    ) -> None:
+        self._world = world
+        self._injector = injector
+        self._context = _Context(world, hub, injector, trace)
+        self._agenda: list[tuple[float, int, Fault, _Handler]] = []
+        by_name = {each.kind.name: each for each in _FAULTS}
+        for fault in plan.faults:
+            if found := by_name.get(fault.kind):
+                begins = [fault.start]
+                while found.every and begins[-1] + found.every < fault.end:
+                    begins.append(begins[-1] + found.every)
+                self._agenda += [(at, fault.seed, fault, found.begin) for at in begins]
+                self._agenda.append((fault.end, fault.seed, fault, found.end))
+        self._agenda.sort(key=lambda entry: entry[:2])
+        world.intercept_resize = self._intercept_resize
+        world.change_demand = self._change_demand
+
+    @property
+    def next_due(self) -> float | None:
+        """The time at which the next fault begins or ends; None if none does any more."""
+        return self._world.start + self._agenda[0][0] if self._agenda else None
+
+    def process_due(self) -> None:
+        """Begin and end the faults that are due."""
+        while self._agenda and self._world.start + self._agenda[0][0] <= self._world.control_time:
+            _, _, fault, handler = self._agenda.pop(0)
+            handler(self._context, fault)
+
+    def _intercept_resize(self, pod: SimulatedPod, now: float) -> bool:
+        key = str(pod.workload.spec.key)
+        for kind, answer in (
+            (_DEFERRED, PodResize(kubelet.PENDING, "Deferred", "Node didn't have enough resource: cpu")),
+            (_INFEASIBLE, PodResize(kubelet.PENDING, "Infeasible", "Node didn't have enough capacity: cpu")),
+            (_FAILING, PodResize(kubelet.IN_PROGRESS, "Error", "failed to update the cgroup")),
+            (_SILENT, pod.resize),
+        ):
+            if fault := self._hit_workload(kind, key):
+                self._injector.record(fault, pod.name)
+                if pod.resize != answer:
+                    pod.resize = answer
+                    self._world.mark_changed(pod)
+                # Otherwise nothing would look at the pod again when the fault is over.
+                pod.resize_due = now + kubelet.RESIZE_RETRY_DELAY
+                self._world.due_times.put(pod.uid, pod.resize_due)
+                return True
+        if fault := self._hit_workload(_IGNORED, key):
+            self._injector.record(fault, pod.name)
+            pod.resize = None
+            self._world.mark_changed(pod)
+            return True
+        return False
+
+    def _hit_workload(self, kind: str, key: str) -> Fault | None:
+        return next((fault for fault in self._injector.active(kind) if fault.target == key), None)
+
+    def _change_demand(self) -> None:
+        arrays = self._world.container_arrays
+        for kind in (_MEMORY, _CPU, _IDLE):
+            for fault in self._injector.active(kind):
+                if (workload := self._context.find_workload(fault)) is None:
+                    continue
+                rows = np.flatnonzero(arrays.workload == workload.number)
+                self._injector.record(fault, f"{fault.target} by {fault.amount}")
+                if kind == _MEMORY:
+                    arrays.memory_demand[rows] *= fault.amount
+                else:
+                    arrays.cpu_demand[rows] *= fault.amount if kind == _CPU else 0.0
+
+    def admit(self, pod: Pod, sizes: Sizes) -> Sizes:
+        """Return the sizes of a new pod after a webhook that runs behind the operator's own."""
+        assert pod.owner is not None, "every simulated pod has an owner"
+        fault = find_mutation(self._injector, WorkloadKey(pod.owner.kind, pod.namespace, pod.owner.name))
+        if fault is None:
+            return sizes
+        self._injector.record(fault, pod.name)
+        return round_up_memory(merge_sizes(container_sizes(pod.containers), sizes))
+
+
+def _scale_resources(resources: Resources, factor: float) -> Resources:
+    return Resources.from_pairs(
+        resources.cpu.map(lambda amount: max(1, int(amount * factor))),
+        resources.memory.map(lambda amount: max(1 << 20, int(amount * factor) >> 20 << 20)),
+    )

@@ -1,0 +1,338 @@
+"""Small clusters drawn from a seed: workloads, their demand, policies and the operator's configuration.
+
+A world is plain data, as a fault plan is: a failing one is shrunk by removing parts of it, and stored as JSON. Demand
+changes as drawn until `calm_at`; after that it is stationary, so that every run can be expected to converge.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from trimtab.api.optimizationpolicy import OptimizationPolicySpec
+from trimtab.kube.kinds.pods import Resources
+from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.lab.simulator.scenario import (
+    ContainerSpec,
+    NodePool,
+    Scenario,
+    ServiceSpec,
+    WorkloadKind,
+    WorkloadSpec,
+)
+from trimtab.operator.config.model import OperatorConfig
+from trimtab.usage.trace import Floats
+from trimtab.usage.trace import Trace as DemandTrace
+
+MIB = 1 << 20
+GIB = 1 << 30
+HOUR = 3600.0
+DAY = 24 * HOUR
+
+STARTS = {
+    "monday": 1767571200.0,
+    "spring-forward": 1774656000.0,
+    "fall-back": 1792800000.0,
+    "leap-day": 1835308800.0,
+    "new-year": 1798675200.0,
+}
+"""The beginnings of runs: an ordinary Monday, and midnights one day before clocks and calendars do something unusual."""
+
+
+class ContainerDraw(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A container with its demand; CPU in cores and millicores, memory in bytes."""
+
+    name: str
+    cpu: float
+    memory: float
+    shape: str = "flat"
+    """The course of the demand: flat, daily, shift, leak, bursts, idle."""
+    resources: Resources = Resources()
+    restart_on_memory_resize: bool = False
+    noise_seed: int = 0
+
+
+class WorkloadDraw(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A workload of a drawn world."""
+
+    name: str
+    namespace: str = "default"
+    kind: WorkloadKind = "Deployment"
+    replicas: int = 1
+    containers: tuple[ContainerDraw, ...]
+    labels: dict[str, str] = {}
+    on_delete: bool = False
+    startup_seconds: float = 10.0
+    max_unavailable: int | None = None
+    is_service: bool = False
+
+    @property
+    def key(self) -> WorkloadKey:
+        return WorkloadKey(self.kind, self.namespace, self.name)
+
+
+class WorldSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A cluster, its operator and the length of the run."""
+
+    seed: int
+    start: float
+    days: float
+    calm_at: float
+    """The seconds after the start from which on the demand is stationary."""
+    step: float = 300.0
+    nodes: int = 2
+    node_cpu: float = 4.0
+    node_memory: float = 16.0 * GIB
+    noise: float = 0.05
+    workloads: tuple[WorkloadDraw, ...]
+    policies: dict[str, dict[str, Any]] = {}
+    """The spec of each policy, as in a manifest, by name."""
+    config: dict[str, Any] = {}
+    """The operator's configuration, as in its file."""
+
+    def build_policies(self) -> dict[str, OptimizationPolicySpec]:
+        return {
+            name: OptimizationPolicySpec.model_validate(document) for name, document in self.policies.items()
+        }
+
+    def build_config(self) -> OperatorConfig:
+        return OperatorConfig.model_validate(self.config)
+
+    def build_scenario(self) -> Scenario:
+        """Build the simulated cluster with its demand."""
+        steps = math.ceil(self.days * DAY / self.step) + 1
+        cpu: list[Floats] = []
+        memory: list[Floats] = []
+        workloads = []
+        for workload in self.workloads:
+            containers = []
+            for each in workload.containers:
+                containers.append(
+                    ContainerSpec(
+                        name=each.name,
+                        demand_series=len(cpu),
+                        resources=each.resources,
+                        restart_on_memory_resize=each.restart_on_memory_resize,
+                    )
+                )
+                own_cpu, own_memory = self._build_demand(each, steps)
+                cpu.append(own_cpu)
+                memory.append(own_memory)
+            workloads.append(
+                WorkloadSpec(
+                    name=workload.name,
+                    namespace=workload.namespace,
+                    kind=workload.kind,
+                    replicas=workload.replicas,
+                    containers=tuple(containers),
+                    labels=workload.labels,
+                    update="OnDelete" if workload.on_delete else "RollingUpdate",
+                    startup_seconds=workload.startup_seconds,
+                    max_unavailable=workload.max_unavailable,
+                    service=ServiceSpec() if workload.is_service else None,
+                )
+            )
+        demand = DemandTrace(
+            names=tuple(f"s{series}" for series in range(len(cpu))),
+            start=self.start,
+            step=self.step,
+            cpu=np.stack(cpu, axis=1),
+            memory=np.stack(memory, axis=1),
+        )
+        pool = NodePool(count=self.nodes, cpu=self.node_cpu, memory=self.node_memory)
+        return Scenario(pools=(pool,), workloads=tuple(workloads), demand=demand, noise=self.noise)
+
+    def _build_demand(self, container: ContainerDraw, steps: int) -> tuple[Floats, Floats]:
+        rng = np.random.default_rng(container.noise_seed)
+        times = np.arange(steps) * self.step
+        cpu_factor: Floats = np.ones(steps)
+        memory_factor: Floats = np.ones(steps)
+        match container.shape:
+            case "daily":
+                cpu_factor += 0.6 * np.sin(2 * np.pi * times / DAY + rng.uniform(0, 2 * np.pi))
+                memory_factor += 0.2 * (cpu_factor - 1.0)
+            case "shift":
+                later = times >= rng.uniform(0.2, 1.0) * self.calm_at
+                cpu_factor[later] = rng.choice([0.3, 2.5])
+                memory_factor[later] = rng.choice([0.5, 1.8])
+            case "leak":
+                period = rng.uniform(4, 16) * HOUR
+                memory_factor += (times % period) / period
+            case "bursts":
+                bursting = rng.random(steps) < 0.03
+                cpu_factor[bursting] = rng.uniform(1.5, 5.0)
+                memory_factor[bursting] = rng.uniform(1.1, 1.6)
+            case "idle":
+                cpu_factor, memory_factor = np.full(steps, 0.001), np.full(steps, 1.0)
+        calm = int(self.calm_at // self.step)
+        if calm < steps:
+            # The level of the last hours: what came before must be enough for what comes after.
+            cpu_factor[calm:] = cpu_factor[max(calm - 12, 0) : calm].max(initial=0.0) or cpu_factor[calm]
+            memory_factor[calm:] = (
+                memory_factor[max(calm - 12, 0) : calm].max(initial=0.0) or memory_factor[calm]
+            )
+        return container.cpu * cpu_factor, container.memory * memory_factor
+
+
+def draw_world(seed: int) -> WorldSpec:
+    """Draw a world; the same seed gives the same world."""
+    rng = random.Random(f"world/{seed}")  # noqa: S311 - not for secrets
+    days = rng.choice([2.0, 2.0, 3.0])
+    namespaces = ["default", "shop"]
+    workloads = tuple(
+        _draw_workload(rng, number, rng.choice(namespaces))
+        for number in range(rng.choice([1, 1, 2, 2, 3, 4]))
+    )
+    requested = sum(
+        (each.resources.cpu_request or 0) / 1000 * workload.replicas
+        for workload in workloads
+        for each in workload.containers
+    )
+    memory = sum(
+        (each.resources.memory_limit or each.resources.memory_request or each.memory * 2) * workload.replicas
+        for workload in workloads
+        for each in workload.containers
+    )
+    node_cpu = rng.choice([4.0, 8.0])
+    nodes = max(2, math.ceil(max(requested * 1.4 / node_cpu, memory * 1.5 / (16 * GIB))))
+    policies = {
+        f"policy-{number}": _draw_policy(rng, namespaces) for number in range(rng.choice([1, 1, 1, 2]))
+    }
+    return WorldSpec(
+        seed=seed,
+        start=rng.choice([STARTS["monday"], *STARTS.values()]),
+        days=days,
+        calm_at=round((days - 1.2) * DAY),
+        step=rng.choice([300.0, 300.0, 60.0]) if len(workloads) == 1 else 300.0,
+        nodes=nodes,
+        node_cpu=node_cpu,
+        noise=rng.choice([0.0, 0.05, 0.15]),
+        workloads=workloads,
+        policies=policies,
+        config=_draw_config(rng),
+    )
+
+
+def _draw_workload(rng: random.Random, number: int, namespace: str) -> WorkloadDraw:
+    kind: WorkloadKind = rng.choice(["Deployment", "Deployment", "StatefulSet"])
+    replicas = rng.choice([1, 1, 2, 3, 4, 6])
+    return WorkloadDraw(
+        name=rng.choice(["web", "db", "queue", "cache"]) + f"-{number}",
+        namespace=namespace,
+        kind=kind,
+        replicas=replicas,
+        containers=tuple(_draw_container(rng, place) for place in range(rng.choice([1, 1, 1, 2, 3]))),
+        labels={"tier": rng.choice(["front", "back"])},
+        on_delete=rng.random() < 0.1,
+        startup_seconds=rng.choice([0.0, 5.0, 10.0, 60.0, 400.0]),
+        max_unavailable=rng.choice([None, None, None, 1, 0]),
+        is_service=rng.random() < 0.3,
+    )
+
+
+def _draw_container(rng: random.Random, place: int) -> ContainerDraw:
+    cpu = round(10 ** rng.uniform(-2.3, 0.0), 4)
+    memory = float(round(10 ** rng.uniform(1.3, 3.0)) * MIB)
+    return ContainerDraw(
+        name=("main", "proxy", "logs")[place],
+        cpu=cpu,
+        memory=memory,
+        shape=rng.choice(["flat", "flat", "daily", "shift", "leak", "bursts", "idle"]),
+        resources=_draw_resources(rng, cpu, memory),
+        restart_on_memory_resize=rng.random() < 0.1,
+        noise_seed=rng.randrange(1 << 30),
+    )
+
+
+def _draw_resources(rng: random.Random, cpu: float, memory: float) -> Resources:
+    """Draw requests and limits as people write them: too much, too little, equal, or none at all."""
+    cpu_request = max(1, round(cpu * 1000 * rng.choice([0.5, 1.2, 2.0, 4.0, 10.0])))
+    memory_request = max(16 * MIB, int(memory * rng.choice([0.7, 1.2, 2.0, 4.0])) // MIB * MIB)
+    match rng.choice(["burstable", "burstable", "requests", "guaranteed", "memory-limit", "besteffort"]):
+        case "guaranteed":
+            memory_request = max(memory_request, int(memory * 1.3) // MIB * MIB)
+            return Resources(cpu_request, cpu_request, memory_request, memory_request)
+        case "requests":
+            return Resources(cpu_request, None, memory_request, None)
+        case "memory-limit":
+            limit = max(memory_request, int(memory * 1.3) // MIB * MIB)
+            return Resources(cpu_request, None, memory_request, limit)
+        case "besteffort":
+            return Resources()
+        case _:
+            limit = max(memory_request, int(memory * rng.choice([1.05, 1.5, 3.0])) // MIB * MIB)
+            return Resources(cpu_request, max(cpu_request * rng.choice([1, 2, 4]), 50), memory_request, limit)
+
+
+def _draw_policy(rng: random.Random, namespaces: list[str]) -> dict[str, Any]:
+    strategy: dict[str, Any] = {
+        "allowRecreate": rng.random() < 0.4,
+        "updateRequestsOnly": rng.random() < 0.5,
+        "minInterval": rng.choice(["10m", "1h", "0s"]),
+        "canary": {
+            "percent": rng.choice([10, 30, 100]),
+            "observation": rng.choice(["1m", "10m"]),
+            "evidenceTimeout": rng.choice(["5m", "30m"]),
+        },
+    }
+    if rng.random() < 0.15:
+        strategy["allowInPlaceResize"] = False
+    if strategy["allowRecreate"] and rng.random() < 0.3:
+        strategy["template"] = "Always"
+    elif rng.random() < 0.2:
+        strategy["template"] = "Never"
+    if rng.random() < 0.25:
+        strategy["windows"] = [
+            {
+                "start": rng.choice(["00:00", "01:30", "22:00"]),
+                "end": rng.choice(["06:00", "03:30", "23:30"]),
+                "timeZone": rng.choice(["UTC", "Europe/Berlin", "America/New_York"]),
+            }
+        ]
+    if rng.random() < 0.15:
+        strategy["startupBoost"] = {"factor": 2, "duration": "5m"}
+    policy: dict[str, Any] = {
+        "mode": rng.choice(["Auto", "Auto", "Auto", "Auto", "Recommend", "Disabled"]),
+        "weight": rng.choice([100, 100, 200]),
+        "metricsConfig": {"minimumHistory": rng.choice(["1h", "3h"])},
+        "changes": {"stabilization": rng.choice(["0s", "1h", "4h"]), "minimum": rng.choice([0.0, 0.1, 0.2])},
+        "updateStrategy": strategy,
+        "reconciliationInterval": rng.choice(["5m", "30m"]),
+        "strategy": {"name": rng.choice(["trimtab", "trimtab", "trimtab", "vpa", "percentile"])},
+    }
+    if rng.random() < 0.3:
+        policy["resourceBounds"] = {
+            "cpu": {"min": rng.choice(["10m", "100m"]), "max": rng.choice(["500m", "2"])},
+            "memory": {"min": "64Mi", "max": rng.choice(["256Mi", "2Gi"])},
+        }
+    if rng.random() < 0.2:
+        policy["selector"] = {"namespaces": {rng.choice(["allow", "deny"]): [rng.choice(namespaces)]}}
+    if not strategy["updateRequestsOnly"] and rng.random() < 0.5:
+        policy["limitPolicy"] = {
+            "memory": rng.choice(
+                [
+                    {"mode": "Keep"},
+                    {"mode": "KeepRatio"},
+                    {"mode": "Multiplier", "multiplier": 1.5},
+                    {"mode": "Remove"},
+                ]
+            )
+        }
+    return policy
+
+
+def _draw_config(rng: random.Random) -> dict[str, Any]:
+    config: dict[str, Any] = {}
+    if rng.random() < 0.15:
+        config["limits"] = {"maxCpu": "2", "maxMemory": "1Gi"}
+    if rng.random() < 0.2:
+        config["disruptionLimits"] = {"node": {"maxConcurrent": 1, "maxPerMinute": 2}}
+    if rng.random() < 0.05:
+        config["dryRun"] = True
+    if rng.random() < 0.15:
+        config["webhook"] = {"pods": True}
+    return config
