@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import deque
 
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
+from trimtab.kube.kinds.pod_requests import qos_class
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.lab.faults.invariant import Invariant, RunState, find_policy, is_size_write
 from trimtab.lab.faults.records import Write
 from trimtab.lab.simulator.physics import KILLED_BY_LIMIT, UNSCHEDULED
-from trimtab.sizing.qos import qos_class
 
 DAY = 86400.0
 PEAK_PERIOD = 3 * 3600.0
