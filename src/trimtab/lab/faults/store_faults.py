@@ -15,7 +15,7 @@ from trimtab.lab.faults.gate import ProcessGate
 from trimtab.lab.faults.plan import FaultInjector, FaultKind
 from trimtab.store import BusyError, FullError, Store, StoreError, UnavailableError
 from trimtab.store.database import Database
-from trimtab.store.url import select_backend
+from trimtab.store.store import select_backend
 
 _ERRORS: dict[str, tuple[type[StoreError], str, str]] = {
     "store-locked": (BusyError, "database is locked", "Another process holds the lock of the store."),
