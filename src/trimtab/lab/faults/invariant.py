@@ -1,7 +1,7 @@
 """Invariants: what must hold in every run, whatever faults are injected.
 
 Each invariant is a class with a name, a sentence for the documentation and, where there is one, the number of the
-correctness property of the OptiPod seed. It is told of every write that took effect, of every step, and of the end, and
+correctness property of the OptiPod seed. It sees every write that took effect, of every step, and of the end, and
 calls `check` for every evaluation, so that one that is never evaluated is noticed.
 """
 

@@ -88,7 +88,7 @@ class Replica:
         return not self.is_dead and self.process.session is not None
 
     async def start(self) -> None:
-        """Start the process: it reads everything anew and competes for the Lease."""
+        """Start the process: it reads everything again and competes for the Lease."""
         shared = self._shared
         shared.trace.add(self.name, "starts")
         store = await self._exit_stack.enter_async_context(
