@@ -77,6 +77,11 @@ class FaultProxy:
         """Let this befall the watches that are open now, and say how many they were."""
         return self._relay.strike(fault, match)
 
+    def swallow(self, text: bytes) -> Callable[[], None]:
+        """Lose the events of watches that contain this, and nothing else, until what is returned is called."""
+        self._relay.swallowed.add(text)
+        return lambda: self._relay.swallowed.remove(text)
+
     @asynccontextmanager
     async def refusing(self) -> AsyncIterator[None]:
         """Be down meanwhile: every connection is lost and none is accepted."""

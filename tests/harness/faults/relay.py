@@ -4,7 +4,7 @@ import asyncio
 import json
 import ssl
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,8 @@ class Relay:
     def __init__(self, server: str, *, ca: Path) -> None:
         self.injected: Counter[str] = Counter()
         self.answered: deque[tuple[Asked, int]] = deque(maxlen=10_000)
+        self.swallowed: set[bytes] = set()
+        """Events of watches that contain one of these are not passed on."""
         self._server = server
         self._watches: list[_Watch] = []
         self._session = aiohttp.ClientSession(
@@ -121,7 +123,7 @@ class Relay:
         response = _like(answer)
         response.enable_chunked_encoding()
         await response.prepare(request)
-        passing = asyncio.create_task(_pass_events(answer, response, fault))
+        passing = asyncio.create_task(_pass_events(answer, response, fault, self.swallowed))
         self._watches.append(watch)
         try:
             either: set[asyncio.Future[Any]] = {passing, watch.struck}
@@ -179,7 +181,10 @@ def _end_to_end(headers: Mapping[str, str]) -> CIMultiDict[str]:
 
 
 async def _pass_events(
-    answer: aiohttp.ClientResponse, response: web.StreamResponse, fault: Fault | None
+    answer: aiohttp.ClientResponse,
+    response: web.StreamResponse,
+    fault: Fault | None,
+    swallowed: Collection[bytes],
 ) -> Fault | None:
     """Pass on whole events; return the fault once as many were passed as it allows, or None at the end."""
     passed, pending = 0, b""
@@ -191,6 +196,8 @@ async def _pass_events(
                 if tears:
                     await response.write(event[: len(event) // 2])
                 return fault
+            if any(text in event for text in swallowed):
+                continue
             await response.write(event + b"\n")
             passed += 1
         if fault and passed == fault.after and not tears:

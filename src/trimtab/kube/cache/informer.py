@@ -2,9 +2,10 @@
 
 The first list is streamed (`sendInitialEvents`), so that no page of raw objects is ever in memory; if the server
 cannot do that, the list is read in pages. After that every connection resumes from the last version. A new list is
-needed only after a 410 (that version was compacted away), or if the server has gone back to an older version because
-its data was restored from a backup. Objects that disappeared meanwhile are then reported as deleted. A failure costs
-time, never correctness: the cache keeps its last content.
+needed only after a 410 (that version was compacted away), if the server has gone back to an older version because
+its data was restored from a backup, or if the cache has missed an event, which comparisons with the server find. Objects
+that disappeared meanwhile are then reported as deleted. A failure costs time, never correctness: the cache keeps its last
+content.
 """
 
 from __future__ import annotations
@@ -13,16 +14,19 @@ import asyncio
 import random
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Generic, Never
 
 import structlog
 from prometheus_client import Counter, Gauge
 
+from trimtab.aio import task_group
 from trimtab.kube.cache.failure_aggregator import FailureAggregator
 from trimtab.kube.cache.list_pages import PageDecoder, log_ignored
 from trimtab.kube.cache.projection import Projection, R, parse_resource_version
 from trimtab.kube.cache.store import Cache, Index
+from trimtab.kube.cache.verifier import CacheVerifier
 from trimtab.kube.cache.watch import WatchEventDecoder, split_lines
 from trimtab.kube.errors import BadRequest, Gone, Invalid, KubeError, TimedOut, describe
 from trimtab.kube.rest.client import Client, selector_params
@@ -66,6 +70,8 @@ class WatchTimeouts:
     batch_window: float = 0.1
     """The time to wait for more events after a few: a batch costs a fraction of single events."""
     backoff: Backoff = field(default_factory=lambda: Backoff(first=0.5, ceiling=30.0))
+    verify_interval: float = 300.0
+    """The average time between two comparisons of a page of the list with the cache."""
 
 
 class Informer(Generic[R]):
@@ -103,6 +109,7 @@ class Informer(Generic[R]):
         self._synced_or_failed = asyncio.Event()
         self._name = self._scope.display_name or str(resource)
         self._last_heard_at = time.monotonic()
+        self._connection = asyncio.timeout(None)
         self.last_error: KubeError | None = None
         """The last failure, which explains why the cache may be outdated or empty; None once a connection
         succeeds."""
@@ -135,7 +142,10 @@ class Informer(Generic[R]):
         self._last_heard_at = time.monotonic()
         self._report_lag()
         try:
-            await self._list_and_watch_forever()
+            async with task_group() as group:
+                group.create_task(self._verify_forever())
+                await self._list_and_watch_forever()
+            raise AssertionError("unreachable")
         finally:  # A stopped informer has no lag: remove its gauges.
             _LAG.remove(self._name)
             _RECORDS.remove(self._name)
@@ -151,7 +161,7 @@ class Informer(Generic[R]):
             began = clock()
             self._is_connected = False
             try:
-                await self._list_and_watch()
+                await self._run_connection()
                 # A watch that ends at once made no progress: reconnect with back-off.
                 failures = failures + 1 if clock() - began < 1.0 else 0
             except Gone:
@@ -184,6 +194,53 @@ class Informer(Generic[R]):
                 log.debug("informer.retrying", resource=self._name, failures=failures)
             if failures:
                 await asyncio.sleep(self._timeouts.backoff.delay(failures, rng=self._rng))
+
+    async def _run_connection(self) -> None:
+        """Run one connection, which `_relist` may end."""
+        try:
+            async with asyncio.timeout(None) as self._connection:
+                await self._list_and_watch()
+        except TimeoutError:
+            self._version = None
+
+    async def _verify_forever(self) -> Never:
+        """Compare the cache with the server now and then, and list again if it has missed an event."""
+        verifier = CacheVerifier(
+            self._client,
+            self._resource,
+            self._projection,
+            self.cache,
+            namespace=self._scope.namespace,
+            labels=self._scope.labels,
+            fields=self._scope.fields,
+            name=self._name,
+            passed=self._wait_passed,
+        )
+        while True:
+            await asyncio.sleep(self._timeouts.verify_interval * self._rng.uniform(0.5, 1.5))
+            await self._synced.wait()
+            try:
+                if await verifier.check():
+                    verifier.restart()
+                    self._relist()
+            except KubeError as error:
+                log.debug("informer.not_verified", resource=self._name, error=describe(error))
+
+    async def _wait_passed(self, version: int) -> bool:
+        """Wait until the watch has passed a version; return False if that takes longer than its bookmarks."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(2 * self._timeouts.idle_timeout):
+                # An event for each batch of each informer would cost more than this rare poll.
+                while parse_resource_version(self._version or "") < version:  # noqa: ASYNC110
+                    await asyncio.sleep(1.0)
+                return True
+        return False
+
+    def _relist(self) -> None:
+        """Begin with a new list, now if there is a connection, which then ends."""
+        self._version = None
+        with suppress(RuntimeError):
+            self._connection.reschedule(asyncio.get_running_loop().time())
 
     async def _list_and_watch(self) -> None:
         """Run one connection: list first if the cache has no version to resume from."""
