@@ -126,7 +126,7 @@ def _plan_offline(file: Path, state: Path, config: OperatorConfig) -> PlanPrevie
         profile = profiles.get(resolve_profile_key(measured_by, namespace)[1])
         if profile is None:
             raise TrimtabError(f"{file}: there is no KPIProfile {measured_by}; put it beside the Intent")
-        return resolve_kpi(profile.spec, config.intents.default_queries)
+        return resolve_kpi(profile.spec, config.intents.default_queries, rules=config.query_rules)
 
     name = f"{namespace}/{found.metadata.name}"
     goal = build_goal(name, found.spec, namespace=namespace, resolve_kpi=how, settings=config.intents)

@@ -313,7 +313,11 @@ class Operator:
             ports.promql, max_age=intents.max_sample_age.seconds, timeout=intents.timeout.seconds
         )
         observer = IntentObserver(
-            cluster_state, self.intent_index, ports.kpis or own_kpis, settings=self._intent_settings
+            cluster_state,
+            self.intent_index,
+            ports.kpis or own_kpis,
+            settings=self._intent_settings,
+            query_rules=lambda: self.config.query_rules,
         )
         effect_learner = EffectLearner(ports.store, cluster=cluster_name, settings=self._intent_settings)
         intent_views = IntentViews(self.intent_index.intents)

@@ -72,15 +72,18 @@ class UsageHttpClient:
         """Send a GET request and return what `read` makes of the response body."""
         return await self._request("GET", path, read, params=query)
 
-    async def post_form(self, path: str, form: Mapping[str, str], read: Callable[[bytes], T]) -> T:
-        """Send a form in the request body, where its length is not limited.
+    async def post_form(
+        self, path: str, form: Mapping[str, str], read: Callable[[bytes], T], *, max_bytes: int | None = None
+    ) -> T:
+        """Send a form in the request body, where its length is not limited; `max_bytes` further limits the response.
 
         The API server's proxy authorizes POST as `create`, which a read-only role does not have, so GET is used
         there.
         """
         if self._only_get:
-            return await self.get(path, form, read)
-        return await self._request("POST", path, read, body=urlencode(form).encode(), headers=_FORM)
+            return await self._request("GET", path, read, params=form, max_bytes=max_bytes)
+        body = urlencode(form).encode()
+        return await self._request("POST", path, read, body=body, headers=_FORM, max_bytes=max_bytes)
 
     async def post_body(
         self, path: str, body: bytes, headers: Mapping[str, str], read: Callable[[bytes], T], *, expected: str
@@ -98,6 +101,7 @@ class UsageHttpClient:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         expected: str = "",
+        max_bytes: int | None = None,
     ) -> T:
         timeout = aiohttp.ClientTimeout(total=self._timeout, sock_connect=10)
         with self._name_server():
@@ -107,7 +111,7 @@ class UsageHttpClient:
                 if response.status != 200:
                     raise classify_http_error(response.status, b"", retry_after=0.0)
                 content_type = response.headers.get("Content-Type", "")
-                content = await self._read_body(response)
+                content = await self._read_body(response, max_bytes)
             if not content_type.startswith(expected):
                 got = content_type or "no content type"
                 raise SourceRefused(f"the response to {path} has {got} instead of {expected}")
@@ -115,10 +119,14 @@ class UsageHttpClient:
                 return read(content)
             return await asyncio.to_thread(read, content)
 
-    async def _read_body(self, response: aiohttp.ClientResponse) -> bytes:
+    async def _read_body(self, response: aiohttp.ClientResponse, max_bytes: int | None) -> bytes:
         pieces, size = [], 0
+        if max_bytes is not None:
+            max_bytes = min(max_bytes, self._max_response_bytes)
         async for piece in response.content.iter_chunked(_CHUNK_BYTES):
             size += len(piece)
+            if max_bytes is not None and size > max_bytes:
+                raise QueryTooLarge(f"the response is larger than {max_bytes:,} bytes")
             if size > self._max_response_bytes:
                 raise QueryTooLarge(
                     f"the response is larger than bytes_an_answer ({self._max_response_bytes:,} bytes)"

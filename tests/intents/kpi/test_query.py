@@ -10,6 +10,7 @@ from trimtab.api.kpiprofile import KPIProfileSpec, KPIType
 from trimtab.intents.kpi.measurement import LINKERD_QUERIES, resolve_kpi
 from trimtab.intents.kpi.query import build_kpi_query
 from trimtab.usage.pod_ownership import build_pod_name_pattern
+from trimtab.usage.prometheus.namespace_scope import QueryRules
 from trimtab.usage.prometheus.template import QueryError, find_query_problem
 
 names = st.text(min_size=1, max_size=20)
@@ -102,12 +103,12 @@ def test_linkerd_queries_are_valid_for_every_kind() -> None:
 
 
 def test_resolve_kpi_uses_default_query() -> None:
-    found = resolve_kpi(KPIProfileSpec(type=KPIType.LATENCY), LINKERD_QUERIES)
+    found = resolve_kpi(KPIProfileSpec(type=KPIType.LATENCY), LINKERD_QUERIES, rules=QueryRules())
     assert (found.query, found.less_is_better, found.problem) == (LINKERD_QUERIES[KPIType.LATENCY], True, "")
 
 
 def test_resolve_kpi_measures_availability_from_pods() -> None:
-    found = resolve_kpi(KPIProfileSpec(type=KPIType.AVAILABILITY), {})
+    found = resolve_kpi(KPIProfileSpec(type=KPIType.AVAILABILITY), {}, rules=QueryRules())
     assert found.is_from_pods
     assert not found.less_is_better
     assert not found.problem
@@ -116,13 +117,13 @@ def test_resolve_kpi_measures_availability_from_pods() -> None:
 def test_resolve_kpi_reports_profile_without_query() -> None:
     assert (
         "no default query for power"
-        in resolve_kpi(KPIProfileSpec(type=KPIType.POWER), LINKERD_QUERIES).problem
+        in resolve_kpi(KPIProfileSpec(type=KPIType.POWER), LINKERD_QUERIES, rules=QueryRules()).problem
     )
 
 
 def test_resolve_kpi_names_query_in_problem() -> None:
     with pytest.raises(QueryError):
         build_kpi_query("up{", namespace="n", target=target("w"))
-    assert resolve_kpi(KPIProfileSpec(type=KPIType.CUSTOM, query="up{"), {}).problem.startswith(
-        "query: is no"
-    )
+    assert resolve_kpi(
+        KPIProfileSpec(type=KPIType.CUSTOM, query="up{"), {}, rules=QueryRules()
+    ).problem.startswith("query: is no")

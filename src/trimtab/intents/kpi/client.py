@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
 import structlog
+from yarl import URL
 
 from trimtab.errors import TrimtabError
+from trimtab.intents.kpi.endpoints import check_endpoint
 from trimtab.intents.kpi.measurement import KpiReading, unknown_reading
 from trimtab.intents.kpi.query import OPERATOR_SERVER, KpiQuery
-from trimtab.kube.errors import describe
-from trimtab.timing import Backoff
-from trimtab.usage.errors import SourceTimeout, SourceUnavailable, UsageError
-from trimtab.usage.prometheus.client import PrometheusClient
+from trimtab.timing import Backoff, LogOnce
+from trimtab.usage.errors import QueryTooLarge, SourceTimeout, SourceUnavailable, UsageError
+from trimtab.usage.prometheus.client import MAX_PROMQL_BYTES, PrometheusClient
 from trimtab.usage.prometheus.query_scheduler import QueryPart, QueryScheduler
 from trimtab.usage.source import SOURCES, PromqlClient, Vector
 
@@ -39,6 +40,9 @@ MAX_QUERY_LENGTH = 16_000
 """The most characters in a request."""
 
 
+CheckEndpoint = Callable[[str, int], Awaitable[None]]
+
+
 class KpiClient(Protocol):
     """The port of the Intent controller to the servers that measure KPIs."""
 
@@ -50,12 +54,21 @@ class KpiClient(Protocol):
 class PromqlKpiClient:
     """Measures KPIs by PromQL: on the operator's own server, and on those that profiles name.
 
-    A profile's server is queried without credentials, because ours are for our own server only. The async context
-    manager closes all servers.
+    A profile's server is queried without credentials, because ours are for our own server only. What a server says is
+    logged and not returned, because readings are shown to users: an error names series of others, and any program may
+    answer. The async context manager closes all servers.
     """
 
-    def __init__(self, operator_client: PromqlClient | None, *, max_age: float, timeout: float) -> None:
-        self._max_age, self._timeout = max_age, timeout
+    def __init__(
+        self,
+        operator_client: PromqlClient | None,
+        *,
+        max_age: float,
+        timeout: float,
+        check: CheckEndpoint = check_endpoint,
+    ) -> None:
+        """Take the client of the operator's own server; `check` raises TrimtabError for an address not to query."""
+        self._max_age, self._timeout, self._check = max_age, timeout, check
         self._servers: dict[str, _KpiServer] = (
             {OPERATOR_SERVER: self._create_server(operator_client)} if operator_client else {}
         )
@@ -90,9 +103,11 @@ class PromqlKpiClient:
             return await opened.measure(queries, at=at)
         except TrimtabError as error:
             return dict.fromkeys(queries, unknown_reading(str(error)))
-        except Exception as error:  # anyone may name a server, and none may block the others
+        except Exception:  # anyone may name a server, and none may block the others
             log.exception("intent.server_failed", server=server)
-            return dict.fromkeys(queries, unknown_reading(f"{server} cannot be queried: {describe(error)}"))
+            return dict.fromkeys(
+                queries, unknown_reading("the query failed; see intent.server_failed in the operator's log")
+            )
 
     async def _open_server(self, server: str) -> _KpiServer:
         if server == OPERATOR_SERVER:
@@ -105,8 +120,10 @@ class PromqlKpiClient:
         stack = self._open_stacks[server] = AsyncExitStack()
         # Only the address comes from users: with credentials of the operator, a profile could send them to any
         # server.
-        settings = SOURCES.parse_settings("prometheus", {"url": server, "retries": 0})
+        settings = SOURCES.parse_settings("prometheus", {"url": server, "retries": 0, "bytes_an_answer": MAX_PROMQL_BYTES})
         client = await stack.enter_async_context(PrometheusClient.from_settings(settings))
+        url = URL(server)
+        await self._check(url.host or "", url.port or 0)
         self._servers[server] = self._create_server(client)
         return self._servers[server]
 
@@ -140,6 +157,7 @@ class _KpiServer:
         self._max_age = max_age
         self._timeout = timeout
         self._failing: set[KpiQuery] = set()
+        self._errors = LogOnce()
         self._scheduler = QueryScheduler(
             slots=asyncio.Semaphore(MAX_CONCURRENT_REQUESTS),
             retries=0,  # the client retries within the timeout, and the next cycle comes soon
@@ -151,6 +169,7 @@ class _KpiServer:
         """Return the reading of each query at this time; queries that failed before are sent alone."""
         # Queries of deleted Intents must not be remembered for ever.
         self._failing.intersection_update(queries)
+        self._errors.clear_all_but(queries)
         # A query that failed spoils the batch of all others, so it is sent alone until it works.
         alone = [_KpiBatch((each,)) for each in queries if each.is_scalar or each in self._failing]
         together = [each for each in queries if not (each.is_scalar or each in self._failing)]
@@ -164,7 +183,16 @@ class _KpiServer:
             # the recovering server down.
             if isinstance(error, SourceTimeout) or not isinstance(error, SourceUnavailable):
                 self._failing.update(batch.queries)
-            readings.update(dict.fromkeys(batch.queries, unknown_reading(str(error))))
+            for query in batch.queries:
+                if self._errors.is_new(str(error), about=query):
+                    log.warning(
+                        "intent.query_failed",
+                        namespace=query.namespace,
+                        quantity=query.quantity,
+                        server=query.server,
+                        error=str(error),
+                    )
+            readings.update(dict.fromkeys(batch.queries, unknown_reading(_describe_for_users(error))))
 
         await self._scheduler.run_all((*_build_batches(together), *alone), read, report=report)
         return {query: readings[query] for query in queries}
@@ -196,6 +224,18 @@ class _KpiServer:
         if ages and not max(ages) <= self._max_age:
             return unknown_reading(f"the newest sample is {max(ages):.0f} s old")
         return KpiReading.from_value(values[0])
+
+
+def _describe_for_users(error: UsageError) -> str:
+    """Describe an error without the words of the server."""
+    match error:
+        case SourceTimeout():
+            return "the server did not answer in time"
+        case SourceUnavailable():
+            return "the server cannot be reached or is overloaded"
+        case QueryTooLarge():
+            return "the query reads or returns too much; shorten its range or aggregate it"
+    return "the server rejected the query; try it in Prometheus, or see intent.query_failed in the operator's log"
 
 
 def _build_batches(queries: Sequence[KpiQuery]) -> Iterator[_KpiBatch]:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from trimtab.api.intent import TargetRef
 from trimtab.api.kpiprofile import KPIProfileSpec, KPIType
 from trimtab.intents.kpi.query import LOAD, KpiQuery, build_kpi_query
-from trimtab.usage.prometheus.template import find_query_problem
+from trimtab.usage.prometheus.namespace_scope import NamespaceScope, QueryRules, find_scoped_problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,8 @@ class KpiDefinition:
     """The address of the server to query; empty for the operator's own."""
     problem: str = ""
     """The reason why the KPI cannot be measured; empty if it can."""
+    scope: NamespaceScope | None = None
+    """The namespace whose series the query may read; None for all."""
 
     @property
     def is_from_pods(self) -> bool:
@@ -32,29 +34,53 @@ class KpiDefinition:
 
     def build_query(self, *, namespace: str, target: TargetRef, quantity: str) -> KpiQuery:
         return build_kpi_query(
-            self.query, namespace=namespace, target=target, quantity=quantity, server=self.endpoint
+            self.query,
+            namespace=namespace,
+            target=target,
+            quantity=quantity,
+            server=self.endpoint,
+            scope=self.scope,
         )
 
 
-def find_profile_problem(spec: KPIProfileSpec, queries: Mapping[KPIType, str]) -> str:
-    """Describe the first problem of a profile's queries; empty if there is none. A KPI can be measured without its
-    load.
+def find_profile_problem(
+    spec: KPIProfileSpec, queries: Mapping[KPIType, str], *, rules: QueryRules, namespace: str
+) -> str:
+    """Describe the first problem of a profile in this namespace; empty if there is none. A KPI can be measured without
+    its load.
     """
-    wrong = find_query_problem(spec.props[LOAD]) if LOAD in spec.props else None
-    return resolve_kpi(spec, queries).problem or (f"props.load: {wrong}" if wrong else "")
+    scope = rules.scope(author=namespace, reader=namespace)
+    found = resolve_kpi(spec, queries, rules=rules, scope=scope)
+    wrong = find_scoped_problem(spec.props[LOAD], scope) if LOAD in spec.props else None
+    return found.problem or (f"props.load: {wrong}" if wrong else "")
 
 
-def resolve_kpi(spec: KPIProfileSpec, queries: Mapping[KPIType, str]) -> KpiDefinition:
-    """Resolve a profile to a definition, with the operator's default queries by type."""
+def resolve_kpi(
+    spec: KPIProfileSpec,
+    queries: Mapping[KPIType, str],
+    *,
+    rules: QueryRules,
+    scope: NamespaceScope | None = None,
+) -> KpiDefinition:
+    """Resolve a profile to a definition, with the operator's default queries by type; those have no scope."""
     query = spec.query or queries.get(spec.type, "")
-    if query:
-        wrong = find_query_problem(query)
+    if not spec.query:
+        scope = None
+    if spec.endpoint and spec.endpoint.rstrip("/") not in rules.endpoints:
+        problem = (
+            "props.endpoint: the administrator has not allowed this server (tenantQueries.endpoints of the "
+            "operator); remove it to query the operator's own"
+        )
+    elif query:
+        wrong = find_scoped_problem(query, scope)
         problem = f"query: {wrong}" if wrong else ""
     elif spec.type is KPIType.AVAILABILITY:
         problem = ""
     else:
         problem = f"query: is required, because there is no default query for {spec.type}"
-    return KpiDefinition(spec.type, spec.less_is_better, query, spec.endpoint or "", problem)
+    return KpiDefinition(
+        spec.type, spec.less_is_better, query, (spec.endpoint or "").rstrip("/"), problem, scope
+    )
 
 
 _ROUNDING_TOLERANCE = 1.01

@@ -9,6 +9,7 @@ from functools import lru_cache
 import promql_parser as promql
 
 from trimtab.api.intent import TargetRef
+from trimtab.usage.prometheus.namespace_scope import NamespaceScope, list_operands, restrict_to_namespace
 from trimtab.usage.prometheus.promql import equals, format_duration
 from trimtab.usage.prometheus.template import fill_template, parse_number_query
 
@@ -41,7 +42,8 @@ class KpiQuery:
     """The seconds before now from which samples are read: the longest range, including subqueries and offsets."""
 
 
-@lru_cache(maxsize=65536)
+# Users write the queries, and a cached one takes up to 16 KiB: many of them must not use up the memory.
+@lru_cache(maxsize=8192)
 def build_kpi_query(
     template: str,
     *,
@@ -49,9 +51,12 @@ def build_kpi_query(
     target: TargetRef,
     quantity: str = "",
     server: str = OPERATOR_SERVER,
+    scope: NamespaceScope | None = None,
 ) -> KpiQuery:
-    """Build the query for a target; raise QueryError with the fix if it does not return a number."""
+    """Build the query for a target, in this scope; raise QueryError with the fix if it does not return a number."""
     text = fill_template(template, namespace=namespace, kind=target.kind, name=target.name)
+    if scope is not None:
+        text = restrict_to_namespace(text, scope)
     expression = parse_number_query(text)
     return KpiQuery(
         text,
@@ -92,7 +97,7 @@ def _find_instant_selectors(expression: promql.Expr) -> set[str]:
             return {expression.prettify()}
         case promql.VectorSelector() | promql.MatrixSelector():
             return set()
-    return set().union(*map(_find_instant_selectors, _list_operands(expression)))
+    return set().union(*map(_find_instant_selectors, list_operands(expression)))
 
 
 def _lookback(expression: promql.Expr) -> float:
@@ -100,29 +105,12 @@ def _lookback(expression: promql.Expr) -> float:
     own = 0.0
     match expression:
         case promql.MatrixSelector(vector_selector=selector, range=span):
-            own = _to_seconds(span) + _lookback(selector)
+            return _to_seconds(span) + _lookback(selector)
         case promql.VectorSelector(offset=offset):
             own = max(0.0, _to_seconds(offset))
         case promql.SubqueryExpr(range=span, offset=offset):
             own = _to_seconds(span) + max(0.0, _to_seconds(offset))
-    return own + max(map(_lookback, _list_operands(expression)), default=0.0)
-
-
-def _list_operands(expression: promql.Expr) -> list[promql.Expr]:
-    """Return the expressions that an expression is made of.
-
-    The parser's own `walk` copies the rest of the tree at every node, which takes seconds for a query of 400 characters.
-    """
-    match expression:
-        case promql.ParenExpr(expr=inner) | promql.UnaryExpr(expr=inner) | promql.SubqueryExpr(expr=inner):
-            return [inner]
-        case promql.AggregateExpr(expr=inner, param=parameter):
-            return [inner] if parameter is None else [inner, parameter]
-        case promql.BinaryExpr(lhs=left, rhs=right):
-            return [left, right]
-        case promql.Call(args=arguments):
-            return list(arguments)
-    return []
+    return own + max(map(_lookback, list_operands(expression)), default=0.0)
 
 
 def _to_seconds(span: timedelta | None) -> float:

@@ -23,8 +23,10 @@ from trimtab.errors import TrimtabError
 from trimtab.kube.runtime.lease_rules import LeaseTiming
 from trimtab.operator.config.intents import IntentSettings
 from trimtab.operator.config.org_limits import OrganisationLimits
-from trimtab.operator.config.types import Address, PromQL, StoreURL, WebhookURL, find_secrets
+from trimtab.operator.config.types import Address, KpiEndpoint, PromQL, StoreURL, WebhookURL, find_secrets
 from trimtab.usage.discovery import MONITORING_NAMESPACES
+from trimtab.usage.prometheus.namespace_scope import QueryRules
+from trimtab.usage.prometheus.promql import LABEL_NAME
 from trimtab.usage.source import SOURCES, Source
 
 
@@ -201,6 +203,21 @@ class Guardrail(ApiModel):
         return None if number is None or math.isnan(number) else number <= self.max
 
 
+class TenantQuerySettings(ApiModel):
+    """The PromQL that users write in KPIProfiles, and in policies outside the operator's namespace."""
+
+    namespace_label: Annotated[str, Field(pattern=f"^{LABEL_NAME.pattern}$")] = "namespace"
+    """The label by which series name their namespace. Queries read only series that have it with the namespace of the
+    Intent or workload."""
+
+    unrestricted_namespaces: Annotated[tuple[NamespaceName, ...], UniqueItems()] = ()
+    """The namespaces, besides the operator's own, whose queries may read all series."""
+
+    endpoints: Annotated[tuple[KpiEndpoint, ...], Field(max_length=64), UniqueItems()] = ()
+    """The servers that props.endpoint of a KPIProfile may name, such as http://prometheus.monitoring:9090. They are
+    queried without credentials."""
+
+
 class LeaderElectionSettings(ApiModel):
     """The election of the replica that works."""
 
@@ -341,6 +358,9 @@ class OperatorConfig(ApiModel):
     guardrails: Annotated[tuple[Guardrail, ...], Field(max_length=16), UniqueItems(("name",))] = ()
     """The queries to watch after every change, besides restarts, OOM kills, throttling and readiness."""
 
+    tenant_queries: TenantQuerySettings = TenantQuerySettings()
+    """The PromQL that users write in KPIProfiles, and in policies outside the operator's namespace."""
+
     default_policy: OptimizationPolicySpec | None = None
     """The spec of a policy for workloads that no policy selects; every policy takes precedence. Without it they are not
     sized. Its strategy also serves VerticalPodAutoscalers whose workload no policy selects."""
@@ -365,6 +385,16 @@ class OperatorConfig(ApiModel):
 
     logs: LogSettings = LogSettings()
     """The log's format and level."""
+
+    @property
+    def query_rules(self) -> QueryRules:
+        """The rules for queries that users write."""
+        given = self.tenant_queries
+        return QueryRules(
+            label=given.namespace_label,
+            trusted_namespaces=frozenset({self.namespace, *given.unrestricted_namespaces}),
+            endpoints=frozenset(given.endpoints),
+        )
 
     @property
     def sources(self) -> dict[str, MetricsSource]:

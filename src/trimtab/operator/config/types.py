@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field
 from yarl import URL
 
 from trimtab.api.errors import validation_problem
+from trimtab.intents.kpi.endpoints import find_forbidden_address
 from trimtab.store import AddressError
 from trimtab.store.store import select_backend
 from trimtab.usage.prometheus.template import find_query_problem
@@ -42,6 +43,17 @@ def _check_address(address: str) -> str:
     return address
 
 
+def _check_kpi_endpoint(url: str) -> str:
+    given = URL(url)
+    if given.scheme not in {"http", "https"} or not given.host or given.query or given.fragment or given.user:
+        raise validation_problem(
+            f'"{url}" is not the URL of a server; write it like http://prometheus.monitoring:9090'
+        )
+    if why := find_forbidden_address(given.host):
+        raise validation_problem(f'"{url}" is {why}; name another server')
+    return url.rstrip("/")
+
+
 def _check_webhook_url(url: str) -> str:
     given = URL(url)
     if given.scheme != "https" or not given.host or given.query or given.fragment or given.user:
@@ -52,6 +64,7 @@ def _check_webhook_url(url: str) -> str:
 
 
 Address = Annotated[str, AfterValidator(_check_address)]
+KpiEndpoint = Annotated[str, AfterValidator(_check_kpi_endpoint)]
 PromQL = Annotated[str, Field(max_length=8192), AfterValidator(_check_promql)]
 StoreURL = Annotated[str, AfterValidator(_check_store_url)]
 WebhookURL = Annotated[str, AfterValidator(_check_webhook_url)]

@@ -223,7 +223,10 @@ class IntentController:
         """Write statuses of profiles and of invalid Intents, and finish rollouts of options."""
         for profile in list(self._intent_index.profiles):
             with self._isolate_errors(profile=f"{profile.namespace}/{profile.name}"):
-                await self._status_writer.write_profile(profile, self._config().intents.default_queries)
+                config = self._config()
+                await self._status_writer.write_profile(
+                    profile, config.intents.default_queries, config.query_rules
+                )
         for intent in intents:
             with self._isolate_errors(intent=str(intent)):
                 if intent.spec is None:

@@ -6,6 +6,7 @@ between cycles, and it is rebuilt from observations.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -34,6 +35,7 @@ from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.intents import IntentSettings
 from trimtab.operator.intent_index import IntentIndex
 from trimtab.operator.intents.state_builder import build_goal, build_state, find_main_container
+from trimtab.usage.prometheus.namespace_scope import NamespaceScope, QueryRules
 from trimtab.usage.prometheus.template import QueryError
 
 MIN_WINDOW = 15.0
@@ -96,11 +98,13 @@ class IntentObserver:
         kpis: KpiClient,
         *,
         settings: Callable[[], IntentSettings],
+        query_rules: Callable[[], QueryRules] = QueryRules,
     ) -> None:
         self._cluster_state = cluster_state
         self._intent_index = intent_index
         self._kpis = kpis
         self._settings = settings
+        self._query_rules = query_rules
         self._history: dict[WorkloadKey, PodHistory] = {}
 
     def restore_history(self, target: WorkloadKey, past: Uptime) -> None:
@@ -124,6 +128,8 @@ class IntentObserver:
         for intent in wanted:
             with isolate(intent):
                 built.append((intent, self._build_queries(intent)))
+            # Parsing takes up to 15 ms each, during which nothing else runs.
+            await asyncio.sleep(0)
         readings = await self._kpis.measure(
             [query for _, queries in built for query in (*queries.of_objectives, *queries.extra.values())],
             at=now,
@@ -145,7 +151,8 @@ class IntentObserver:
 
     def resolve_kpi(self, measured_by: str, namespace: str) -> KpiDefinition:
         """Resolve the KPI of an objective, with a problem if it cannot be measured."""
-        profile = self._intent_index.get_profile(resolve_profile_key(measured_by, namespace))
+        rules, key = self._query_rules(), resolve_profile_key(measured_by, namespace)
+        profile = self._intent_index.get_profile(key)
         if profile is None:
             return KpiDefinition(
                 KPIType.CUSTOM, less_is_better=True, problem=f"there is no KPIProfile {measured_by}"
@@ -154,7 +161,8 @@ class IntentObserver:
             # An unreadable profile makes its objective unknown, and so blocks actions, instead of being
             # ignored.
             return KpiDefinition(KPIType.CUSTOM, less_is_better=True, problem=profile.problem)
-        return resolve_kpi(profile.spec, self._settings().default_queries)
+        scope = rules.scope(author=key[0], reader=namespace)
+        return resolve_kpi(profile.spec, self._settings().default_queries, rules=rules, scope=scope)
 
     def _build_queries(self, intent: IntentRecord) -> _IntentQueries:
         assert intent.spec is not None
@@ -182,34 +190,41 @@ class IntentObserver:
                 # server.
                 if definition.type is KPIType.THROUGHPUT:
                     found.extra.setdefault(LOAD, query)
-        for quantity, (server, template) in self._extra_templates(intent).items():
+        for quantity, (server, template, scope) in self._extra_templates(intent).items():
             if quantity not in found.extra:
                 with suppress(QueryError):  # an invalid load query counts as none
                     found.extra[quantity] = build_kpi_query(
-                        template, namespace=namespace, target=target, quantity=quantity, server=server
+                        template,
+                        namespace=namespace,
+                        target=target,
+                        quantity=quantity,
+                        server=server,
+                        scope=scope,
                     )
         return found
 
-    def _extra_templates(self, intent: IntentRecord) -> dict[str, tuple[str, str]]:
-        """Return server and template for the target's load and the usage of its main container, by quantity."""
+    def _extra_templates(self, intent: IntentRecord) -> dict[str, tuple[str, str, NamespaceScope | None]]:
+        """Return server, template and scope for the target's load and the usage of its main container, by quantity."""
         assert intent.spec is not None
-        found: dict[str, tuple[str, str]] = {}
+        found: dict[str, tuple[str, str, NamespaceScope | None]] = {}
         for objective in intent.spec.objectives:
-            profile = self._intent_index.get_profile(
-                resolve_profile_key(objective.measured_by, intent.namespace)
-            )
-            if profile and profile.spec and LOAD in profile.spec.props:
-                found[LOAD] = profile.spec.endpoint or OPERATOR_SERVER, profile.spec.props[LOAD]
+            key = resolve_profile_key(objective.measured_by, intent.namespace)
+            profile = self._intent_index.get_profile(key)
+            kpi = self.resolve_kpi(objective.measured_by, intent.namespace)
+            # A profile with a problem, such as a server that is not allowed, must not send its load query either.
+            if profile and profile.spec and LOAD in profile.spec.props and not kpi.problem:
+                scope = self._query_rules().scope(author=key[0], reader=intent.namespace)
+                found[LOAD] = kpi.endpoint or OPERATOR_SERVER, profile.spec.props[LOAD], scope
         default = self._settings().default_queries.get(KPIType.THROUGHPUT)
         if LOAD not in found and default:
-            found[LOAD] = OPERATOR_SERVER, default
+            found[LOAD] = OPERATOR_SERVER, default, None
         workload = self._find_workload(intent)
         if workload is not None and (main := find_main_container(workload.containers)):
             # A rate needs two samples in its window: with a window as short as the interval, it is often
             # empty.
             window = max(MIN_WINDOW, 4 * self._settings().interval.seconds)
             templates = build_usage_templates(main, window)
-            found |= {quantity: (OPERATOR_SERVER, template) for quantity, template in templates.items()}
+            found |= {quantity: (OPERATOR_SERVER, template, None) for quantity, template in templates.items()}
         return found
 
     # Observations

@@ -116,7 +116,13 @@ async def preview_intent(
                 usage.promql, max_age=settings.max_sample_age.seconds, timeout=settings.timeout.seconds
             )
         )
-        observer = IntentObserver(cluster_state, intent_index, kpis, settings=lambda: settings)
+        observer = IntentObserver(
+            cluster_state,
+            intent_index,
+            kpis,
+            settings=lambda: settings,
+            query_rules=lambda: config.query_rules,
+        )
         (observation,) = await observer.observe([intent], now=now)
         if observation.state is None or observation.workload is None:
             raise TrimtabError(f"{'/'.join(key)}: {observation.problem}")

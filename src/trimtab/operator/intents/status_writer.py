@@ -31,6 +31,7 @@ from trimtab.operator.intents.status import (
 )
 from trimtab.operator.policy.status_writer import EventSink
 from trimtab.timing import is_recent
+from trimtab.usage.prometheus.namespace_scope import QueryRules
 
 log = structlog.get_logger(__name__)
 
@@ -100,9 +101,13 @@ class IntentStatusWriter:
         before = self.last_status(intent)
         await self._write(intent, before, build_invalid_status(intent, before=before, now=now), now)
 
-    async def write_profile(self, profile: KPIProfileRecord, queries: Mapping[KPIType, str]) -> None:
+    async def write_profile(
+        self, profile: KPIProfileRecord, queries: Mapping[KPIType, str], rules: QueryRules
+    ) -> None:
         """Write the status of a profile: whether it can be measured."""
-        problem = find_profile_problem(profile.spec, queries) if profile.spec else profile.problem
+        problem = profile.problem
+        if profile.spec:
+            problem = find_profile_problem(profile.spec, queries, rules=rules, namespace=profile.namespace)
         status: Document = {"observedGeneration": profile.generation, "resolved": not problem}
         if problem:
             status["reason"] = problem[:4096]

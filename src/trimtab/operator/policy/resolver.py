@@ -36,7 +36,7 @@ from trimtab.recommender.cohort import StrategySpec
 from trimtab.recommender.workload import strategy_spec_from_policy
 from trimtab.sizing.policy_rules import PolicyRules, SafetyDefaults
 from trimtab.sizing.strategy import STRATEGIES
-from trimtab.usage.prometheus.template import find_query_problem
+from trimtab.usage.prometheus.namespace_scope import find_scoped_problem
 
 B = TypeVar("B", ResourceBounds, ContainerBounds)
 DAY = 86400.0
@@ -49,6 +49,13 @@ DEFAULT_POLICY: PolicyKey = ("", "default")
 
 _PolicyVersion = tuple[str, int, Labels]
 """The uid, generation and annotations of a policy. Its records also change with every write of its status."""
+
+
+class PolicyGuardrail(Guardrail):
+    """The guardrail in the annotation of a policy."""
+
+    namespace_label: str
+    """The label by which its query is restricted to the workload's namespace; empty if it may read all series."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +99,11 @@ class EffectivePolicy:
     def guardrails(self, config: OperatorConfig) -> tuple[Guardrail, ...]:
         """Return the guardrails to watch during a change: those of the configuration, and the policy's own."""
         own = _guardrail_query(self.policy)
-        return (*config.guardrails, Guardrail(name="policy", query=own)) if own else config.guardrails
+        if self.policy is None or not own:
+            return config.guardrails
+        is_trusted = self.policy.namespace in config.query_rules.trusted_namespaces
+        label = "" if is_trusted else config.query_rules.label
+        return *config.guardrails, PolicyGuardrail(name="policy", query=own, namespace_label=label)
 
     def blocked_reason(
         self,
@@ -193,7 +204,8 @@ def _build(policy: Policy | None, spec: OptimizationPolicySpec, config: Operator
         STRATEGIES.parse_settings(strategy_spec.strategy, strategy_spec.decode_settings())
     except TrimtabError as error:
         problems.append(f"spec.strategy: {error}")
-    if (query := _guardrail_query(policy)) and (wrong := find_query_problem(query)):
+    scope = config.query_rules.scope(author=policy.namespace, reader=policy.namespace) if policy else None
+    if (query := _guardrail_query(policy)) and (wrong := find_scoped_problem(query, scope)):
         problems.append(f"metadata.annotations[{GUARDRAIL_ANNOTATION}]: {wrong}")
     return EffectivePolicy(
         policy=policy,

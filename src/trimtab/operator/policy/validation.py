@@ -21,7 +21,7 @@ from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.policies import Policy
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.sizing.strategy import STRATEGIES
-from trimtab.usage.prometheus.template import find_query_problem
+from trimtab.usage.prometheus.namespace_scope import find_scoped_problem
 
 GUARDRAIL_ANNOTATION: Final = "trimtab.io/guardrail"
 """The annotation by which a policy adds its own guardrail: PromQL that returns 0 while it is satisfied."""
@@ -105,11 +105,12 @@ def describe_unknown_source(spec: OptimizationPolicySpec, config: OperatorConfig
 
 
 def _check_guardrail(policy: OptimizationPolicy, config: OperatorConfig) -> Iterator[str]:
-    query = policy.metadata.annotations.get(GUARDRAIL_ANNOTATION)
+    query, namespace = policy.metadata.annotations.get(GUARDRAIL_ANNOTATION), policy.metadata.namespace or ""
     if query is None:
         return
     field = f"metadata.annotations[{GUARDRAIL_ANNOTATION}]"
-    if (wrong := find_query_problem(query)) is not None:
+    scope = config.query_rules.scope(author=namespace, reader=namespace)
+    if (wrong := find_scoped_problem(query, scope)) is not None:
         yield f"{field}: {wrong}"
     # A guardrail that nobody can evaluate stays unknown, and the policy would change nothing without a word.
     elif not config.can_evaluate_promql:

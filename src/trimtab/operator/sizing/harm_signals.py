@@ -19,7 +19,9 @@ from trimtab.kube.errors import describe
 from trimtab.kube.kinds.pods import Pod
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.operator.config.model import Guardrail
+from trimtab.operator.policy.resolver import PolicyGuardrail
 from trimtab.usage.errors import UsageError
+from trimtab.usage.prometheus.namespace_scope import NamespaceScope, restrict_to_namespace
 from trimtab.usage.prometheus.template import QueryError, fill_template
 from trimtab.usage.source import PromqlClient, Source, UsageQuery, query_value
 from trimtab.usage.usage import Usage
@@ -51,6 +53,11 @@ class PromqlGuardrailChecker:
             query = fill_template(
                 guardrail.query, namespace=workload.namespace, kind=workload.kind, name=workload.name
             )
+            # Otherwise a tenant could read the series of others: the outcome shows in a status.
+            if isinstance(guardrail, PolicyGuardrail) and guardrail.namespace_label:
+                query = restrict_to_namespace(
+                    query, NamespaceScope(workload.namespace, guardrail.namespace_label)
+                )
             async with asyncio.timeout(QUERY_TIMEOUT):
                 return guardrail.is_satisfied(await query_value(self._client, query, at=now))
         # A failed query is no evidence of harm: reverting on it would undo good changes in every outage of

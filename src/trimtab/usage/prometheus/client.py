@@ -31,6 +31,9 @@ from trimtab.usage.prometheus.schema import MEMORY
 from trimtab.usage.prometheus.settings import PrometheusSettings
 
 T = TypeVar("T")
+
+MAX_PROMQL_BYTES = 1 << 20
+"""The largest response to a query of KPIs or guardrails, which are one number each; users write them."""
 Errors = tuple[type[UsageError], ...]
 
 _STRICT_OPTIONS = {"dedup": "true", "partial_response": "false", "nocache": "1"}
@@ -107,6 +110,8 @@ class PrometheusClient:
 
     server: ServerConnection
     scheduler: QueryScheduler
+    max_bytes: int | None = None
+    """The largest response to a query in bytes; None for the limit of the server's settings."""
 
     @classmethod
     def from_settings(
@@ -135,6 +140,10 @@ class PrometheusClient:
         """Return the same client with at most so many retries, for queries that have a fallback."""
         return replace(self, scheduler=replace(self.scheduler, retries=min(retries, self.scheduler.retries)))
 
+    def with_max_bytes(self, size: int) -> PrometheusClient:
+        """Return the same client with smaller responses, for queries that users write."""
+        return replace(self, max_bytes=size)
+
     async def vector(self, promql: str, *, at: float) -> list[tuple[dict[str, str], float]]:
         """Return the labels and value of each series that a query returns at a time."""
 
@@ -156,7 +165,9 @@ class PrometheusClient:
         form = {"query": promql, **times, **_STRICT_OPTIONS}
         return await self._send(
             grid,
-            lambda http: http.post_form("/api/v1/query_range", form, lambda body: read(decode_matrix(body))),
+            lambda http: http.post_form(
+                "/api/v1/query_range", form, lambda body: read(decode_matrix(body)), max_bytes=self.max_bytes
+            ),
             no_retry_on=no_retry_on,
         )
 

@@ -16,7 +16,7 @@ from trimtab.kube.rest.client import Client
 from trimtab.plural import pluralize
 from trimtab.timing import Backoff
 from trimtab.usage.errors import UsageError
-from trimtab.usage.prometheus.client import PrometheusClient
+from trimtab.usage.prometheus.client import MAX_PROMQL_BYTES, PrometheusClient
 from trimtab.usage.prometheus.columns import SampleColumns, detect_ooms
 from trimtab.usage.prometheus.inventory import ADVICE, InventoryCache, InventoryProbe, SeriesInventory
 from trimtab.usage.prometheus.promql import all_equal, format_selector
@@ -62,7 +62,7 @@ class Prometheus(Source[PrometheusSettings]):
 
     @property
     def promql(self) -> PromqlClient:
-        return self._prometheus
+        return self._prometheus.with_max_bytes(MAX_PROMQL_BYTES)
 
     async def check(self) -> SourceHealth:
         """Check that the server responds and has container samples of the last ten minutes."""

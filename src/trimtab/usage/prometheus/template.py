@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 import promql_parser as promql
 
@@ -41,11 +42,12 @@ class QueryError(TrimtabError):
     """A query is invalid; the message has the reason and the fix."""
 
 
+@lru_cache(maxsize=2048)
 def find_query_problem(template: str) -> str | None:
     """Describe the problem of a template that must return one number, with the fix; None if there is none.
 
     The template is checked for workloads of all kinds, with a name that has all the punctuation that Kubernetes
-    allows. Whether the series exist is not checked.
+    allows. Whether the series exist is not checked. Kept, because every cycle of the operator asks again.
     """
     try:
         for kind in _CHECKED_KINDS:
@@ -55,13 +57,19 @@ def find_query_problem(template: str) -> str | None:
     return None
 
 
-def parse_number_query(query: str) -> promql.Expr:
-    """Parse a query; raise QueryError with the fix if it does not return a number."""
+def parse_promql(query: str) -> promql.Expr:
+    """Parse a query; raise QueryError if it is invalid or too complex."""
+    check_complexity(query)
     try:
-        expression = promql.parse(query)
+        return promql.parse(query)
     except ValueError as error:
         reason = " ".join(str(error).split())
         raise QueryError(f"is not valid PromQL: {reason}; try it in Prometheus first") from None
+
+
+def parse_number_query(query: str) -> promql.Expr:
+    """Parse a query; raise QueryError with the fix if it does not return a number."""
+    expression = parse_promql(query)
     if isinstance(expression, promql.MatrixSelector | promql.SubqueryExpr):
         raise QueryError("returns a range of samples; wrap it in a function such as avg_over_time")
     if isinstance(expression, promql.StringLiteral):
