@@ -120,7 +120,9 @@ class PromqlKpiClient:
         stack = self._open_stacks[server] = AsyncExitStack()
         # Only the address comes from users: with credentials of the operator, a profile could send them to any
         # server.
-        settings = SOURCES.parse_settings("prometheus", {"url": server, "retries": 0, "bytes_an_answer": MAX_PROMQL_BYTES})
+        settings = SOURCES.parse_settings(
+            "prometheus", {"url": server, "retries": 0, "bytes_an_answer": MAX_PROMQL_BYTES}
+        )
         client = await stack.enter_async_context(PrometheusClient.from_settings(settings))
         url = URL(server)
         await self._check(url.host or "", url.port or 0)
