@@ -31,9 +31,8 @@ from trimtab.actuation.change_annotations import (
     UpdateMethod,
 )
 from trimtab.actuation.decide.health import PodHealth
-from trimtab.actuation.decide.startup_boost import raise_cpu
 from trimtab.actuation.decide.transitions import next_actions
-from trimtab.actuation.effective_size import PodSync, effective_containers, effective_sizes
+from trimtab.actuation.effective_size import PodSync, effective_containers, effective_sizes, raise_cpu
 from trimtab.actuation.resources import Sizes, merge_sizes
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import MaintenanceWindow, StartupBoost

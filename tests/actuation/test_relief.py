@@ -22,8 +22,8 @@ from trimtab.actuation.change_annotations import (
 )
 from trimtab.actuation.deadlines import DEADLINES
 from trimtab.actuation.decide.observation import DesiredChange, LocalObservations, Observation
-from trimtab.actuation.decide.startup_boost import raise_cpu
 from trimtab.actuation.decide.transitions import next_actions
+from trimtab.actuation.effective_size import raise_cpu
 from trimtab.actuation.executor import ChangeExecutor
 from trimtab.actuation.resources import adds_memory
 from trimtab.api.optimizationpolicy import MaintenanceWindow, StartupBoost

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
-from trimtab.operator.label_histogram import LabelHistogram
+from trimtab.operator.metrics import LabelHistogram
 
 BOUNDS = (0.1, 0.5, 1.0, 2.5)
 

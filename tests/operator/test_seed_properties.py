@@ -38,7 +38,6 @@ from trimtab.operator.config.loader import ConfigurationError, load_configuratio
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.config.reloader import ConfigReloader
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.policy.gauges import WorkloadGauges
 from trimtab.operator.policy.resolver import build_effective_policy
 from trimtab.operator.policy.status import (
     SkipReason,
@@ -46,8 +45,8 @@ from trimtab.operator.policy.status import (
     WorkloadOutcome,
     build_policy_status,
     find_new_problems,
-    have_same_targets,
 )
+from trimtab.operator.policy.status_writer import WorkloadGauges
 from trimtab.operator.policy_matching import OverlapStats
 from trimtab.recommender.cohort import ContainerEstimate, EvidenceCohort, StrategySpec
 from trimtab.recommender.cohort_store import TrackedContainer
@@ -58,7 +57,7 @@ from trimtab.sizing.constraints import Constraints
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.sizing.proposal import Proposal, ResourceTarget
-from trimtab.sizing.recommendation import Recommendation
+from trimtab.sizing.recommendation import Recommendation, have_same_targets
 from trimtab.store import Store
 from trimtab.testing import ScriptedSource, steady
 from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer

@@ -43,7 +43,7 @@ from trimtab.sizing.constraints import (
     UtilisationTarget,
     sum_other_containers,
 )
-from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.evidence import Evidence, safe_limit, sized_resource
 from trimtab.sizing.guards.oom import MAX_OOM_RAISES
 from trimtab.sizing.guards.requests import round_up
 from trimtab.sizing.policy_rules import PolicyRules, ResourceRules
@@ -56,7 +56,6 @@ from trimtab.sizing.proposal import (
 )
 from trimtab.sizing.recommend import recommend_container, recommend_pod
 from trimtab.sizing.recommendation import MAX_TEXT, Factor, Recommendation
-from trimtab.sizing.safe_minimum import safe_limit, sized_resource
 from trimtab.sizing.tracking.evidence_tracker import EvidenceTracker, EvidenceTrackerSettings
 
 examples = settings(max_examples=100)

@@ -17,16 +17,17 @@ from sizing.containers import (
 )
 from trimtab.api.quantity import MIB
 from trimtab.kube.kinds.pods import Container, Resources, Role
-from trimtab.sizing.evidence import Evidence, Heap
-from trimtab.sizing.policy_rules import PolicyRules
-from trimtab.sizing.safe_minimum import (
+from trimtab.sizing.evidence import (
     NO_DECREASE,
+    Evidence,
+    Heap,
     SafeMinimum,
     needed_memory,
     safe_minimum,
     safe_minimums,
     sized_resource,
 )
+from trimtab.sizing.policy_rules import PolicyRules
 
 WEB = Container("web", "main", HAS)
 

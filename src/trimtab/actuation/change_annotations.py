@@ -5,6 +5,10 @@ killed at any moment continues from what it finds. They are small, carry a versi
 uid. An annotation that cannot be read blocks every action until it is removed. An annotation that was copied
 from another object is ignored and overwritten: a restore from a backup (Velero) gives every workload a new
 uid and its old annotations, and nobody should have to remove them by hand.
+
+A clock that ran ahead may have written times in the future, and waiting for such a time would last until the true time
+reaches it. `clamp_future_times` takes it as now and it is written once, so that the waits that follow are as long as they
+should be. A clock that ran behind is not handled: waits end too soon, but nothing stalls.
 """
 
 from __future__ import annotations
@@ -12,10 +16,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
+from trimtab.actuation.deadlines import DEADLINES
 from trimtab.actuation.decide.health import PodHealth
 from trimtab.actuation.resources import NO_LIMITS, SizeLimits, Sizes, container_sizes
 from trimtab.kube.errors import DECODE_ERRORS
@@ -258,3 +264,25 @@ def _decode_record(key: str, text: str, uid: str) -> Any:
 
 def _field_name(key: str) -> str:
     return key.removeprefix("trimtab.io/")
+
+
+M = TypeVar("M", OngoingChange, AppliedSizes)
+
+
+def clamp_future_times(annotations: ChangeAnnotations, *, now: int) -> ChangeAnnotations:
+    """Return the annotations with future times set to now; equal ones if there is nothing to repair."""
+    reverted = annotations.reverted
+    if reverted and reverted.at > now + DEADLINES.clock_skew:
+        shift = now - reverted.at
+        relief_until = reverted.relief_until and reverted.relief_until + shift
+        reverted = replace(reverted, at=now, until=reverted.until + shift, relief_until=relief_until)
+    return ChangeAnnotations(
+        change=_clamp_times(annotations.change, "started", "since", "settled", "renews", "gave_up", now=now),
+        applied=_clamp_times(annotations.applied, "at", "until", "restarted", now=now),
+        reverted=reverted,
+    )
+
+
+def _clamp_times(record: M | None, *times: str, now: int) -> M | None:
+    ahead = [name for name in times if getattr(record, name, 0) > now + DEADLINES.clock_skew]
+    return replace(record, **dict.fromkeys(ahead, now)) if record and ahead else record

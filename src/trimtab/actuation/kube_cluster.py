@@ -11,8 +11,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from trimtab.actuation.pod_options import OPTIONS_MANAGER, OptionsAnnotation, build_options_patch
-from trimtab.actuation.resources import Sizes, container_sizes, format_sizes
-from trimtab.actuation.template_patch import build_template_patch, list_removed, split_by_role
+from trimtab.actuation.resources import (
+    Sizes,
+    build_template_patch,
+    container_sizes,
+    format_sizes,
+    list_removed,
+    split_by_role,
+)
 from trimtab.kube.cache.list_pages import list_records
 from trimtab.kube.cache.projection import Projection, ProjectionCache, R
 from trimtab.kube.errors import FieldManagerConflict, Invalid, NotFound, Status

@@ -2,6 +2,9 @@
 
 Only containers that run side by side are sized: init containers finish before anything can be learned about
 them. Resources of the pod as a whole are not supported; a workload that has them is skipped.
+
+Applying, previewing and printing all use the same patch of a pod template. Containers are merged in it by name, as
+built-in kinds do; fields that are left out stay as they are.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from typing import Any
 
 from trimtab.api.quantity import MIB, format_exact, format_step
 from trimtab.kube.kinds.pods import Container, Pod, RequestLimit, Resources
+from trimtab.kube.kinds.workloads import Workload
+from trimtab.kube.rest.client import Object
 from trimtab.sizing.guards.requests import round_up
 
 Sizes = Mapping[str, Resources]
@@ -280,3 +285,39 @@ def _is_close(applied: Resources, wanted: Resources) -> bool:
         got is None or asked is None or got == asked
         for got, asked in zip(applied.memory, wanted.memory, strict=True)
     )
+
+
+def build_template_patch(workload: Workload, sizes: Sizes, *, removing_from: Sizes | None = None) -> Object:
+    """Return a patch of the pod template, which a CronJob keeps in the template of its Jobs.
+
+    With `removing_from`, fields that those sizes have and the wanted ones do not have are set to null, so
+    that a merge removes them.
+    """
+    main, sidecars = split_by_role(workload.containers, sizes, removing_from=removing_from)
+    containers: Object = {"containers": main} if main or not sidecars else {}
+    if sidecars:
+        containers["initContainers"] = sidecars
+    spec: Object = {"template": {"spec": containers}}
+    return {"spec": {"jobTemplate": {"spec": spec}} if workload.kind == "CronJob" else spec}
+
+
+def split_by_role(
+    containers: Iterable[Container], sizes: Sizes, *, removing_from: Sizes | None = None
+) -> tuple[list[Object], list[Object]]:
+    """Return the main containers and the sidecars, which a manifest keeps in two lists."""
+    found: dict[str, list[Object]] = {"main": [], "sidecar": [], "init": []}
+    for each in containers:
+        if each.name in sizes:
+            resources = to_manifest(sizes[each.name])
+            for kind, what in list_removed((removing_from or {}).get(each.name), sizes[each.name]):
+                resources.setdefault(kind, {})[what] = None
+            found[each.role].append({"name": each.name, "resources": resources})
+    return found["main"], found["sidecar"]
+
+
+def list_removed(current: Resources | None, wanted: Resources) -> list[tuple[str, str]]:
+    """List the requests and limits that exist and are no longer wanted, as a manifest names them."""
+    had, has = to_manifest(current or Resources()), to_manifest(wanted)
+    return [
+        (kind, what) for kind, amounts in had.items() for what in amounts if what not in has.get(kind, {})
+    ]

@@ -31,8 +31,7 @@ from trimtab.docstrings import read_field_descriptions
 from trimtab.intents.actuator import ACTUATORS
 from trimtab.lab.workloads.generator import GENERATORS
 from trimtab.operator.config.model import OperatorConfig, restart_fields
-from trimtab.operator.label_histogram import LabelHistogram
-from trimtab.operator.metrics import Metrics
+from trimtab.operator.metrics import LabelHistogram, Metrics
 from trimtab.plugins import Family, Settings
 from trimtab.sizing.strategy import STRATEGIES
 from trimtab.usage.source import SOURCES

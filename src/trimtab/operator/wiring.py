@@ -33,7 +33,7 @@ from trimtab.operator.audit import AuditRecorder
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.intents import IntentSettings
 from trimtab.operator.config.model import OperatorConfig
-from trimtab.operator.intent_index import IntentIndex
+from trimtab.operator.intent_index import CompetingControllers, IntentIndex
 from trimtab.operator.intents.controller import IntentController
 from trimtab.operator.intents.effect_learner import EffectLearner
 from trimtab.operator.intents.executor import PlanExecutor
@@ -43,15 +43,12 @@ from trimtab.operator.intents.safe_sizes import RecommenderSafeSizes, SafeSizePr
 from trimtab.operator.intents.status_writer import IntentStatusWriter
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.nodeqos.status_writer import NodeQosStatusWriter
-from trimtab.operator.policy.competing_controllers import CompetingControllers
-from trimtab.operator.policy.gauges import WorkloadGauges
 from trimtab.operator.policy.resolver import PolicyResolver
-from trimtab.operator.policy.status_writer import EventSink, PolicyStatusWriter
+from trimtab.operator.policy.status_writer import EventSink, PolicyStatusWriter, WorkloadGauges
 from trimtab.operator.sizing.harm_signals import PromqlGuardrailChecker
 from trimtab.operator.sizing.ingest_cycle import IngestCycle
 from trimtab.operator.sizing.reconciler import GuardrailChecker, SizingReconciler
-from trimtab.operator.sizing.view_publisher import WorkloadViewPublisher
-from trimtab.operator.views import IntentViews, OperatorViews
+from trimtab.operator.views import IntentViews, OperatorViews, WorkloadViewPublisher
 from trimtab.operator.vpa.recommender import VpaRecommender
 from trimtab.operator.webhook.lifecycle import WebhookLifecycle
 from trimtab.operator.webhook.pod_sizing import PodSizer

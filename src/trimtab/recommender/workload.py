@@ -37,13 +37,12 @@ from trimtab.sizing.constraints import (
     remaining_quota,
     utilisation_targets,
 )
-from trimtab.sizing.evidence import Evidence, Heap
+from trimtab.sizing.evidence import Evidence, Heap, needed_memory
 from trimtab.sizing.guards.heap import detect_heap
 from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.sizing.proposal import percentile_settings
 from trimtab.sizing.recommend import recommend_pod
 from trimtab.sizing.recommendation import Factor, Recommendation
-from trimtab.sizing.safe_minimum import needed_memory
 from trimtab.sizing.strategy import has_setting
 from trimtab.usage.pod_ownership import WorkloadContainer
 

@@ -1,11 +1,33 @@
-"""The evidence about one container besides the strategy's samples: its history, peaks, OOM kills and heap.
+"""Evidence about a container, and the one question that it answers: what is the least that the container may safely have of
+a resource, and why?
 
 A workload's replicas are one container here: peaks are the highest over all of them, counts their sum.
+
+The answer rests on evidence alone (peaks, OOM kills, heaps, coverage) and on the policy's lower
+bound. It is pure, and this is the only place that answers: every part that lowers a container, or restores an
+earlier size, asks here:
+
+* the sizing pipeline (`guards.requests`), for every recommendation of policies, `scan` and `patch`
+* `recommender.workload`, whose answer (`needed_memory`) actuation uses for new changes and for reverts
+* Intents, the VPA drop-in and pod admission, before they give a container less than it has
+
+Ask with `sized_resource(...)` and `safe_minimum(...)` for the highest reason, or `safe_minimums(...)` for all
+of them. Demands of an autoscaler, a namespace or a node are not included: they are not about the container's
+own safety.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from math import ceil
+
 import msgspec
+
+from trimtab.api.optimizationpolicy import LimitMode
+from trimtab.api.quantity import MIB, ResourceName, format_step
+from trimtab.kube.kinds.pods import Container
+from trimtab.sizing.policy_rules import PolicyRules, ResourceRules
 
 
 class OomKills(msgspec.Struct, frozen=True, gc=False):
@@ -81,3 +103,240 @@ class Evidence(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def last_kill_at(self) -> float | None:
         """The time of the last OOM kill; None if there was none."""
         return max((kills.last for kills in self.kills), default=None)
+
+
+NO_DECREASE = sys.maxsize
+"""An amount that nothing reaches: too little is known to make the container smaller at all."""
+
+MIN_COVERAGE = 0.5
+"""The share of expected samples below which a container is not made smaller."""
+MAX_THROTTLED_SHARE = 0.05
+"""The share of throttled periods above which CPU is not made smaller."""
+MEMORY_HEADROOM = 0.1
+"""The share of headroom above the highest recent memory when memory is made smaller."""
+CPU_HEADROOM = 0.2
+"""The share of headroom above the highest recent CPU when a CPU limit is made smaller: peaks are averages of
+minutes.
+"""
+HEAP_OVERHEAD, MIN_HEAP_OVERHEAD = 0.25, 64 * MIB
+"""The memory that a process needs beside its heap, as a share of the heap: code, threads, buffers."""
+OOM_FACTOR, OOM_MIN_INCREASE = 1.2, 100 * MIB
+"""The factor by which memory grows after an OOM kill, and the least bytes."""
+OOM_KILLS_SOURCE = "OOM kills"
+
+
+class SizedResource(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One resource of one container, with its evidence and the rules of its policy."""
+
+    resource: ResourceName
+    request: int | None
+    """The effective request: the limit if only a limit is set, None if neither is."""
+    limit: int | None
+    rule: ResourceRules
+    rules: PolicyRules
+    evidence: Evidence
+    now: float
+
+
+class SafeMinimum(msgspec.Struct, frozen=True, gc=False):
+    """One reason why a container must not have less than this amount."""
+
+    name: str
+    """The name of the reason, as an explanation shows it: `peak`."""
+    amount: int
+    """The amount in millicores or bytes, or `NO_DECREASE`."""
+    why: str
+    source: str
+    binds_limit: bool = True
+    """True if the limit must not be lower either: a limit below the need throttles or kills."""
+    binds_request: bool = True
+    """True if the request must not be lower. A CPU request below a peak takes nothing away."""
+
+
+def sized_resource(
+    container: Container, resource: ResourceName, *, evidence: Evidence, rules: PolicyRules, now: float
+) -> SizedResource:
+    """Gather the input of the question; `rules` are the policy's, of which those of this container are used."""
+    own = rules.for_container(container.name)
+    counted = container.resources.select(resource).with_implied_request()
+    return SizedResource(
+        resource=resource,
+        request=counted.request or None,
+        limit=counted.limit,
+        rule=own.cpu if resource == "cpu" else own.memory,
+        rules=own,
+        evidence=evidence,
+        now=now,
+    )
+
+
+def safe_minimums(sized: SizedResource) -> tuple[SafeMinimum, ...]:
+    """List every reason against a smaller amount of this resource."""
+    reasons = CPU_CHECKS if sized.resource == "cpu" else MEMORY_CHECKS
+    return tuple(found for reason in reasons if (found := reason(sized)) is not None)
+
+
+def safe_minimum(sized: SizedResource) -> SafeMinimum | None:
+    """Return the reason that demands the largest request; None if there is none."""
+    found = (each for each in safe_minimums(sized) if each.binds_request)
+    return max(found, key=lambda each: each.amount, default=None)
+
+
+def safe_limit(sized: SizedResource) -> SafeMinimum | None:
+    """Return the reason that demands the largest limit; None if there is none."""
+    found = (each for each in safe_minimums(sized) if each.binds_limit)
+    return max(found, key=lambda each: each.amount, default=None)
+
+
+def needed_memory(container: Container, *, evidence: Evidence, rules: PolicyRules, now: float) -> int | None:
+    """Return the bytes that a container is known to need; None if its usage was never measured.
+
+    A short history or a gap in the samples is no amount, so it is not part of this answer: it forbids a new
+    decrease, but must not stop a revert to an earlier size.
+    """
+    if evidence.memory_peak is None and not evidence.kills:
+        return None
+    found = safe_minimums(sized_resource(container, "memory", evidence=evidence, rules=rules, now=now))
+    return max((each.amount for each in found if each.binds_limit and each.amount != NO_DECREASE), default=0)
+
+
+def add_headroom(peak: int, share: float = MEMORY_HEADROOM) -> int:
+    """Return a peak with its headroom above it, in whole bytes."""
+    return peak + ceil(peak * share)
+
+
+def check_history(sized: SizedResource) -> SafeMinimum | None:
+    """Forbid a decrease on little evidence: one quiet night does not show what a container needs."""
+    evidence, least = sized.evidence, sized.rules.minimum_history
+    known = evidence.observed_seconds
+    if known >= least:
+        return None
+    why = f"observed for {known / 3600:.1f} h, made smaller only after {least / 3600:.1f} h"
+    return SafeMinimum("history", NO_DECREASE, why, "policy metricsConfig.minimumHistory")
+
+
+def check_coverage(sized: SizedResource) -> SafeMinimum | None:
+    """Forbid a decrease while many samples are missing: peaks may lie in the gaps."""
+    share = sized.evidence.coverage
+    if share >= MIN_COVERAGE:
+        return None
+    why = f"{share:.0%} of the samples are there, {MIN_COVERAGE:.0%} are needed"
+    return SafeMinimum("coverage", NO_DECREASE, why, "usage")
+
+
+def check_throttling(sized: SizedResource) -> SafeMinimum | None:
+    """Forbid a decrease of CPU while it is throttled: usage under a limit does not show the need."""
+    share = sized.evidence.throttled_share
+    if share is None or share <= MAX_THROTTLED_SHARE:
+        return None
+    return SafeMinimum("throttling", NO_DECREASE, f"throttled in {share:.0%} of periods", "usage")
+
+
+def check_memory_peak(sized: SizedResource) -> SafeMinimum | None:
+    """Keep memory above its peak of the last week and some headroom: a job may need it once a day, or once a week."""
+    highest = sized.evidence.memory_peak
+    if highest is None:
+        return SafeMinimum("peak", NO_DECREASE, "its peak of the last week is not known", "usage")
+    why = f"peak of {format_step('memory', highest)} in the last week, and {MEMORY_HEADROOM:.0%}"
+    return SafeMinimum("peak", add_headroom(highest), why, "usage")
+
+
+def check_cpu_peak(sized: SizedResource) -> SafeMinimum | None:
+    """Keep a CPU limit above the peak of the last week: below it the container is throttled just when it is busy."""
+    seen = [each for each in (sized.evidence.cpu_peak, sized.evidence.cpu_peak_week) if each is not None]
+    if not seen or sized.rule.limit_below_peak:
+        return None
+    highest, share = max(seen), CPU_HEADROOM
+    why = f"recent peak of {format_step('cpu', highest)} and {share:.0%}"
+    return SafeMinimum("peak", add_headroom(highest, share), why, "usage", binds_request=False)
+
+
+def check_oom_kills(sized: SizedResource) -> SafeMinimum | None:
+    """Keep more than the size at which the container was last OOM killed.
+
+    The kernel killed it at its limit, whatever the samples show: the peak lies between two of them.
+    """
+    size = killed_size(sized)
+    if not size:
+        return None
+    return SafeMinimum(
+        "kills", oom_minimum(sized), f"killed with {format_step('memory', size)}", OOM_KILLS_SOURCE
+    )
+
+
+def check_oom_recovery(sized: SizedResource) -> SafeMinimum | None:
+    """Keep the request while an OOM kill counts: what the container got since has shown to be enough."""
+    if not killed_size(sized):
+        return None
+    days = sized.rules.safety.oom_history / 86400
+    why = f"killed for memory within the last {days:g} days"
+    return SafeMinimum("recovery", NO_DECREASE, why, OOM_KILLS_SOURCE, binds_limit=False)
+
+
+def killed_size(sized: SizedResource) -> int:
+    """Return the most memory with which the container was killed while that counts; 0 if it was not."""
+    if sized.resource != "memory":
+        return 0
+    since = sized.now - sized.rules.safety.oom_history
+    return max((each.memory for each in sized.evidence.kills if each.last >= since), default=0)
+
+
+def oom_minimum(sized: SizedResource) -> int:
+    """Return the memory with which the container would not have been killed, as far as is known; 0 if it was
+    not.
+    """
+    size = killed_size(sized)
+    return max(ceil(size * OOM_FACTOR), size + OOM_MIN_INCREASE) if size else 0
+
+
+def is_oom_prone(sized: SizedResource) -> bool:
+    """Return whether an OOM killed container still has too little memory."""
+    need = oom_minimum(sized)
+    if not need:
+        return False
+    # Without a limit the kernel kills only when the node is full, so that the former size says little.
+    is_limit_gone = sized.limit is None and sized.rule.limit is LimitMode.REMOVE
+    if is_limit_gone and killed_size(sized) > (sized.request or 0):
+        return False  # The limit that killed the container is gone.
+    return (sized.limit or sized.request or 0) < need
+
+
+def check_heap(sized: SizedResource) -> SafeMinimum | None:
+    """Keep space for a whole heap and the memory beside it: a collected heap fills up to its own bound."""
+    heap = sized.evidence.heap
+    if heap is None:
+        return None
+    overhead = max(ceil(heap.max_bytes * HEAP_OVERHEAD), MIN_HEAP_OVERHEAD)
+    why = (
+        f"heap of up to {format_step('memory', heap.max_bytes)} and {format_step('memory', overhead)} besides"
+    )
+    return SafeMinimum("heap", heap.max_bytes + overhead, why, heap.source)
+
+
+def check_policy_bound(sized: SizedResource) -> SafeMinimum | None:
+    """Keep the policy's lower bound on requests."""
+    rule = sized.rule
+    if rule.min_request <= 1:
+        return None
+    why = f"at least {format_step(sized.resource, rule.min_request)}"
+    source = f"policy {rule.bounds_field}.{sized.resource}"
+    return SafeMinimum("bounds", rule.min_request, why, source, binds_limit=False)
+
+
+MinimumCheck = Callable[[SizedResource], SafeMinimum | None]
+CPU_CHECKS: tuple[MinimumCheck, ...] = (
+    check_history,
+    check_coverage,
+    check_throttling,
+    check_cpu_peak,
+    check_policy_bound,
+)
+MEMORY_CHECKS: tuple[MinimumCheck, ...] = (
+    check_history,
+    check_coverage,
+    check_oom_recovery,
+    check_oom_kills,
+    check_memory_peak,
+    check_heap,
+    check_policy_bound,
+)

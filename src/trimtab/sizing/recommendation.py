@@ -8,6 +8,8 @@ it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from trimtab.kube.kinds.pods import Resources
@@ -57,6 +59,15 @@ class Recommendation(msgspec.Struct, frozen=True, gc=False):
         if self.no_change_reason is not None:
             lines.append(_truncate(f"held: {self.no_change_reason}", _MAX_LINE))
         return _fit_lines(lines)
+
+
+def have_same_targets(some: Sequence[Recommendation], others: Sequence[Recommendation]) -> bool:
+    """Return True if they recommend the same, apart from the explanations."""
+
+    def amounts(found: Sequence[Recommendation]) -> list[object]:
+        return [(each.container, each.resources, each.target, each.no_change_reason) for each in found]
+
+    return amounts(some) == amounts(others)
 
 
 def _truncate(line: str, most: int) -> str:

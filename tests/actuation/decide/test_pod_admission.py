@@ -19,8 +19,8 @@ from trimtab.actuation.change_annotations import (
 )
 from trimtab.actuation.decide.health import PodHealth
 from trimtab.actuation.decide.pod_admission import admission_size
-from trimtab.actuation.decide.startup_boost import raise_cpu
 from trimtab.actuation.decide.sync_pods import sync_work
+from trimtab.actuation.effective_size import raise_cpu
 from trimtab.actuation.resources import Sizes, container_sizes, restrict_to_fields
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import StartupBoost

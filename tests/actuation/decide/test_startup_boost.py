@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from actuation.builders import NOW, SMALL, pod, situation, some_resources, wish, workload
 from trimtab.actuation.actions import ResizePod, Wait
 from trimtab.actuation.change_annotations import AppliedSizes, ChangeAnnotations
-from trimtab.actuation.decide.startup_boost import decide_boost, raise_cpu
 from trimtab.actuation.decide.transitions import next_actions
+from trimtab.actuation.effective_size import decide_boost, raise_cpu
 from trimtab.actuation.resources import Sizes
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import StartupBoost

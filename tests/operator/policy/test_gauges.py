@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from trimtab.api.optimizationpolicy import WorkloadState
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.policy.gauges import WorkloadGauges
 from trimtab.operator.policy.status import SkipReason, WorkloadOutcome
+from trimtab.operator.policy.status_writer import WorkloadGauges
 
 Found = dict[WorkloadKey, WorkloadOutcome]
 

@@ -24,10 +24,9 @@ from trimtab.operator.policy.status import (
     WorkloadOutcome,
     build_policy_status,
     find_new_problems,
-    have_same_targets,
 )
 from trimtab.operator.policy_matching import OverlapStats
-from trimtab.sizing.recommendation import Factor, Recommendation
+from trimtab.sizing.recommendation import Factor, Recommendation, have_same_targets
 
 MIB = 1 << 20
 NOW = 1_800_000_000.0

@@ -31,7 +31,7 @@ from trimtab.api.optimizationpolicy import HpaMode, LimitMode
 from trimtab.api.quantity import MIB
 from trimtab.kube.kinds.nodes import NodeResources
 from trimtab.kube.kinds.pods import Container, Resources
-from trimtab.sizing import safe_minimum
+from trimtab.sizing import evidence as evidence_module
 from trimtab.sizing.constraints import (
     AllowedRange,
     AllowedRanges,
@@ -45,11 +45,17 @@ from trimtab.sizing.guards.context import GuardStep, NoChange
 from trimtab.sizing.guards.data_quality import check_data_quality
 from trimtab.sizing.guards.limits import RequestLimitPair
 from trimtab.sizing.guards.oom import raise_after_kills
-from trimtab.sizing.guards.pipeline import CHANGE_GUARDS, DEADBAND_GUARDS, FINAL_GUARDS, LIMIT_GUARDS
 from trimtab.sizing.guards.requests import round_up
 from trimtab.sizing.policy_rules import PolicyRules, ResourceRules
 from trimtab.sizing.proposal import Proposal, ResourceTarget
-from trimtab.sizing.recommend import recommend_container, recommend_pod
+from trimtab.sizing.recommend import (
+    CHANGE_GUARDS,
+    DEADBAND_GUARDS,
+    FINAL_GUARDS,
+    LIMIT_GUARDS,
+    recommend_container,
+    recommend_pod,
+)
 from trimtab.sizing.recommendation import Factor, Recommendation
 
 with_ = msgspec.structs.replace
@@ -323,7 +329,9 @@ def test_heap_floor_is_the_maximum_heap_with_overhead() -> None:
     found = sized(memory=100 * MIB, evidence=java)
     assert found.resources.memory_request == 750 * MIB
     assert found.explanation[-1].source == "-Xmx in args"
-    small = safe_minimum.check_heap(cases(evidence=with_(WELL_KNOWN, heap=Heap(64 * MIB, "GOMEMLIMIT")))[1])
+    small = evidence_module.check_heap(
+        cases(evidence=with_(WELL_KNOWN, heap=Heap(64 * MIB, "GOMEMLIMIT")))[1]
+    )
     assert small is not None
     assert small.amount == 128 * MIB
 
@@ -911,7 +919,7 @@ def test_documented_explanation_example_is_current() -> None:
 
 def test_documentation_lists_every_guard() -> None:
     page = (Path(__file__).parents[3] / "docs" / "explanation" / "sizing.md").read_text()
-    sources = "".join(Path(str(module.__file__)).read_text() for module in (safe_minimum, requests))
+    sources = "".join(Path(str(module.__file__)).read_text() for module in (evidence_module, requests))
     floor_names = {
         *re.findall(r'(?:SafeMinimum|_build_request_floor)\(\s*"([\w ]+)"', sources),
         requests.UTILISATION,

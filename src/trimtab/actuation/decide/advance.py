@@ -36,13 +36,14 @@ from trimtab.actuation.decide.conflicts import (
     wait_for_window,
 )
 from trimtab.actuation.decide.health import find_future_exits
-from trimtab.actuation.decide.kube_quirks import is_crash_looping, pods_skipped_by_controller
 from trimtab.actuation.decide.method import MethodChoice, choose_replacement, list_resizable
 from trimtab.actuation.decide.observation import Observation, evaluated_once
 from trimtab.actuation.decide.stalls import (
     awaited_pods_without_capacity,
     crash_loop_reason,
+    is_crash_looping,
     needs_another_renewal,
+    pods_skipped_by_controller,
     pods_to_move,
     stall_reason,
 )

@@ -39,9 +39,13 @@ from trimtab.actuation.decide.advance import (
     update_change,
 )
 from trimtab.actuation.decide.conflicts import REPLACING_METHODS, template_rejection_reason
-from trimtab.actuation.decide.kube_quirks import is_crash_looping, pods_skipped_by_controller
 from trimtab.actuation.decide.observation import Observation, evaluated_once
-from trimtab.actuation.decide.stalls import pods_without_capacity, runtime_error
+from trimtab.actuation.decide.stalls import (
+    is_crash_looping,
+    pods_skipped_by_controller,
+    pods_without_capacity,
+    runtime_error,
+)
 from trimtab.actuation.resources import (
     Sizes,
     adds_memory,

@@ -1,7 +1,8 @@
-"""Find changes that make no progress: a full node, a runtime error, a crash-looping pod, a controller that
-does not finish.
+"""Find changes that make no progress: a full node, a runtime error, a crash-looping pod, a controller that does not finish.
 
-It also lists the pods that should be recreated on another node. `transitions` decides on the reaction.
+It also lists the pods that should be recreated on another node. `transitions` decides on the reaction. Where this works
+around the behaviour of Kubernetes, the function names the version in which it was seen and the upstream issue, so that it
+can go once the oldest supported Kubernetes no longer behaves so.
 """
 
 from __future__ import annotations
@@ -11,13 +12,42 @@ from collections.abc import Sequence
 from trimtab.actuation.change_annotations import Phase, UpdateMethod
 from trimtab.actuation.deadlines import DEADLINES
 from trimtab.actuation.decide.conflicts import REPLACING_METHODS, is_rollout_complete, is_window_open
-from trimtab.actuation.decide.kube_quirks import is_crash_looping
 from trimtab.actuation.decide.maintenance_windows import last_opening, open_seconds
 from trimtab.actuation.decide.method import list_resizable
 from trimtab.actuation.decide.observation import Observation, evaluated_once
 from trimtab.actuation.resources import has_increase, has_size, increases_requests, is_settled, merge_sizes
 from trimtab.api.optimizationpolicy import MaintenanceWindow
 from trimtab.kube.kinds.pods import Pod
+
+
+def is_crash_looping(pod: Pod) -> bool:
+    """Return whether a container waits to be restarted.
+
+    A resize meanwhile does not end the back-off (kubernetes/kubernetes#119838) and never reaches the cgroup of the
+    pod (seen with Kubernetes 1.36), so more memory would not help. Once the container runs, both work.
+    """
+    return any(
+        state.waiting_reason == "CrashLoopBackOff"
+        # A kubelet reports the back-off late: for most of it the container state is still the last exit. Without
+        # this, the resize would be sent in exactly the moments in which it has no effect.
+        or (state.is_terminated and state.last_termination and state.last_termination.exit_code)
+        for state in pod.container_statuses
+    )
+
+
+def pods_skipped_by_controller(observation: Observation, pods: Sequence[Pod]) -> list[Pod]:
+    """Return the pods of a StatefulSet that its controller will not replace although the template has
+    changed.
+
+    It waits for each pod to be ready first, which a pod that crashes or finds no node never is: somebody has to
+    delete the pod (kubernetes/kubernetes#67250, seen with Kubernetes 1.36).
+    """
+    workload = observation.workload
+    # An unready pod may still be replaced until the controller has seen the template: evicting it before that would
+    # recreate it from the old one.
+    if workload.kind != "StatefulSet" or not workload.is_spec_observed:
+        return []
+    return [pod for pod in pods if not pod.ready]
 
 
 @evaluated_once

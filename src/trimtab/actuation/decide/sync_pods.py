@@ -21,11 +21,10 @@ from trimtab.actuation.actions import (
 )
 from trimtab.actuation.change_annotations import Phase
 from trimtab.actuation.deadlines import DEADLINES
-from trimtab.actuation.decide.kube_quirks import is_crash_looping
 from trimtab.actuation.decide.method import is_restart_free, list_resizable
 from trimtab.actuation.decide.observation import Observation, evaluated_once
-from trimtab.actuation.decide.startup_boost import decide_boost, is_boosted
-from trimtab.actuation.effective_size import Assignment
+from trimtab.actuation.decide.stalls import is_crash_looping
+from trimtab.actuation.effective_size import Assignment, decide_boost, is_boosted
 from trimtab.actuation.resources import (
     Sizes,
     container_sizes,

@@ -13,10 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from trimtab.actuation.actions import ChangeAction, EmitEvent, Skip, Wait, WriteAnnotations
-from trimtab.actuation.change_annotations import Phase, UpdateMethod
+from trimtab.actuation.change_annotations import Phase, UpdateMethod, clamp_future_times
 from trimtab.actuation.deadlines import DEADLINES
 from trimtab.actuation.decide import advance, conflicts, revert, stalls, start, sync_pods
-from trimtab.actuation.decide.clock_skew import clamp_future_times
 from trimtab.actuation.decide.maintenance_windows import next_opening
 from trimtab.actuation.decide.observation import Observation, State
 

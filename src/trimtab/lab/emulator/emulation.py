@@ -43,7 +43,7 @@ from trimtab.lab.emulator.run_log import PeriodRecord
 from trimtab.lab.emulator.server import UtilizationState, encode_upload, serve
 from trimtab.lab.emulator.stress_pod import CONTAINER, IMAGE
 from trimtab.lab.emulator.transport import ApiServerTransport
-from trimtab.sizing.safe_minimum import add_headroom
+from trimtab.sizing.evidence import add_headroom
 from trimtab.usage.errors import UsageError
 from trimtab.usage.source import Source, source
 from trimtab.usage.sources.kubelet import KubeletSettings

@@ -17,7 +17,7 @@ from typing import Never
 import msgspec
 import structlog
 
-from trimtab.actuation.decide.kube_quirks import is_crash_looping
+from trimtab.actuation.decide.stalls import is_crash_looping
 from trimtab.actuation.effective_size import live_pods
 from trimtab.aio import task_group
 from trimtab.api.intent import ObjectiveVerdict

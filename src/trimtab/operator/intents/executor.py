@@ -16,8 +16,8 @@ import structlog
 
 from trimtab.actuation.change_annotations import read_change_annotations
 from trimtab.actuation.deadlines import DEADLINES
-from trimtab.actuation.decide.kube_quirks import is_crash_looping
 from trimtab.actuation.decide.observation import DesiredChange
+from trimtab.actuation.decide.stalls import is_crash_looping
 from trimtab.actuation.effective_size import PodSync, effective_sizes
 from trimtab.actuation.executor import ChangeExecutor, ReconcileResult
 from trimtab.actuation.hold import read_hold
@@ -42,7 +42,7 @@ from trimtab.kube.kinds.pods import Pod, Resources
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.operator.intents.guardrails import OPTION_ACTUATORS, RESIZING_ACTUATORS, SCALING_ACTUATORS
 from trimtab.operator.intents.observer import IntentObservation
-from trimtab.sizing.safe_minimum import add_headroom
+from trimtab.sizing.evidence import add_headroom
 
 log = structlog.get_logger(__name__)
 

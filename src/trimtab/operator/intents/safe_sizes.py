@@ -29,8 +29,8 @@ from trimtab.recommender.workload import (
     recommend_workload,
     was_just_killed,
 )
+from trimtab.sizing.evidence import NO_DECREASE, SafeMinimum, safe_limit, safe_minimum, sized_resource
 from trimtab.sizing.policy_rules import PolicyRules
-from trimtab.sizing.safe_minimum import NO_DECREASE, SafeMinimum, safe_limit, safe_minimum, sized_resource
 from trimtab.usage.pod_ownership import WorkloadContainer
 
 

@@ -8,7 +8,7 @@ describe, so that an unchanged status is not written.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -74,15 +74,6 @@ class WorkloadOutcome:
     applied_at: float | None = None
     skip_reason: SkipReason = SkipReason.CANNOT_APPLY
     """The category of the reason, if the state is Skipped."""
-
-
-def have_same_targets(some: Sequence[Recommendation], others: Sequence[Recommendation]) -> bool:
-    """Return True if they recommend the same, apart from the explanations."""
-
-    def amounts(found: Sequence[Recommendation]) -> list[object]:
-        return [(each.container, each.resources, each.target, each.no_change_reason) for each in found]
-
-    return amounts(some) == amounts(others)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 The reconciler sets the outcome of each workload here. A policy whose outcomes changed is written a moment later, with all
 changes until then. While some of its workloads still have to be reconciled (`hold_until_reconciled`) it is not written,
 because the status would describe only the others. The new status is compared with the present one, which is read from the
-API server after a restart.
+API server after a restart. Gauges count the same outcomes: the workloads that each policy selects, has applied, and skips.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
 import msgspec
+from prometheus_client import Gauge
 
 from trimtab.api.meta import Document
+from trimtab.api.optimizationpolicy import WorkloadState
 from trimtab.kube.errors import NotFound
 from trimtab.kube.kinds.policies import Policy
 from trimtab.kube.kinds.workloads import WorkloadKey
@@ -24,7 +26,7 @@ from trimtab.kube.rest.resources import OPTIMIZATION_POLICIES
 from trimtab.kube.runtime.event_correlator import EventType, ObjectReference
 from trimtab.kube.runtime.workqueue import WorkQueue
 from trimtab.operator.cluster_state import ClusterState
-from trimtab.operator.policy.gauges import WorkloadGauges
+from trimtab.operator.metrics import Metrics
 from trimtab.operator.policy.resolver import DEFAULT_POLICY, PolicyKey, PolicyResolver
 from trimtab.operator.policy.status import (
     StatusContext,
@@ -36,6 +38,43 @@ from trimtab.operator.policy_matching import OverlapStats, count_overlaps
 from trimtab.recommender.recommender import Recommender
 from trimtab.recommender.source_ingester import SourceIngester
 from trimtab.timing import Interval
+
+LabelValues = tuple[str, ...]
+
+
+class WorkloadGauges:
+    """The gauges of all policies."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._monitored = metrics.workloads_monitored
+        self._updated = metrics.workloads_updated
+        self._skipped = metrics.workloads_skipped
+        self._exported: dict[str, dict[Gauge, set[LabelValues]]] = {}
+
+    def update(self, policy: str, outcomes: Iterable[tuple[WorkloadKey, WorkloadOutcome]]) -> None:
+        """Set the gauges for a policy's workloads; without any, remove its series."""
+        counts: dict[Gauge, Counter[LabelValues]] = {
+            gauge: Counter() for gauge in (self._monitored, self._updated, self._skipped)
+        }
+        for key, outcome in outcomes:
+            counts[self._monitored][key.namespace, policy] += 1
+            counts[self._updated][key.namespace, policy] += outcome.state is WorkloadState.APPLIED
+            if outcome.state is WorkloadState.SKIPPED:
+                counts[self._skipped][key.namespace, policy, outcome.skip_reason.value] += 1
+        before = self._exported.pop(policy, {})
+        for gauge, found in counts.items():
+            for labels in before.get(gauge, set()) - found.keys():
+                gauge.remove(*labels)
+            for labels, number in found.items():
+                gauge.labels(*labels).set(number)
+        if counts[self._monitored]:
+            self._exported[policy] = {gauge: set(found) for gauge, found in counts.items()}
+
+    def clear(self) -> None:
+        """Remove all series: the new leader reports them."""
+        for policy in list(self._exported):
+            self.update(policy, ())
+
 
 COMPRESSION_LEVEL = 1
 """The zlib compression level of kept statuses."""

@@ -19,7 +19,7 @@ from trimtab.operator.cluster_state import (
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.policy.resolver import PolicyResolver
 from trimtab.operator.policy.status_writer import PolicyStatusWriter
-from trimtab.operator.sizing.view_publisher import WorkloadViewPublisher
+from trimtab.operator.views import WorkloadViewPublisher
 from trimtab.operator.vpa.recommender import VpaRecommender
 from trimtab.recommender.cohort import LatestUsage
 from trimtab.recommender.cohort_store import TrackedContainer

@@ -33,10 +33,10 @@ from trimtab.operator.policy.resolver import (
     resolve_hold,
     size_limits,
 )
-from trimtab.operator.policy.status import SkipReason, WorkloadOutcome, have_same_targets
+from trimtab.operator.policy.status import SkipReason, WorkloadOutcome
 from trimtab.operator.policy.status_writer import PolicyStatusWriter
 from trimtab.operator.sizing.harm_signals import read_throttling
-from trimtab.operator.sizing.view_publisher import WorkloadViewPublisher
+from trimtab.operator.views import WorkloadViewPublisher
 from trimtab.operator.vpa.recommender import VpaRecommender
 from trimtab.recommender.cohort import ContainerEstimate
 from trimtab.recommender.oom_kills import OomKill
@@ -48,6 +48,7 @@ from trimtab.recommender.workload import (
     recommend_workload,
 )
 from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.recommendation import have_same_targets
 from trimtab.usage.pod_ownership import WorkloadContainer
 
 METHODS = {ResizePod: "InPlace", EvictPod: "Recreate", PatchTemplate: "Template"}

@@ -31,11 +31,10 @@ from trimtab.operator.cluster_state import ClusterState, scale_target
 from trimtab.operator.vpa.status import is_trimtab_vpa, update_vpa_statuses
 from trimtab.recommender.cohort import ContainerEstimate
 from trimtab.recommender.vpa_checkpoints import CheckpointKey, read_checkpoints, restore_checkpoints
-from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.evidence import Evidence, is_oom_prone, sized_resource
 from trimtab.sizing.guards.oom import is_leaking, proportional_request
 from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.sizing.proposal import Proposal, build_proposal
-from trimtab.sizing.safe_minimum import is_oom_prone, sized_resource
 from trimtab.sizing.strategies.vpa import VpaSettings, VpaStrategy
 
 log = structlog.get_logger(__name__)

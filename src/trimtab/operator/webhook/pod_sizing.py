@@ -24,7 +24,7 @@ from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.kube.rest.client import Object
 from trimtab.kube.rest.resources import LIMIT_RANGES, OPTIMIZATION_POLICIES, RESOURCE_QUOTAS
 from trimtab.operator.cluster_state import ClusterState
-from trimtab.operator.policy.competing_controllers import CompetingControllers
+from trimtab.operator.intent_index import CompetingControllers
 from trimtab.operator.policy.resolver import PolicyResolver, resolve_hold
 
 _REQUIRED_KINDS: Final = (LIMIT_RANGES, RESOURCE_QUOTAS, OPTIMIZATION_POLICIES)

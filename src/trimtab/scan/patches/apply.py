@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.actuation.template_patch import build_template_patch, list_removed
+from trimtab.actuation.resources import build_template_patch, list_removed
 from trimtab.kube.errors import FieldManagerConflict, Status
 from trimtab.kube.rest.client import Client, PatchType
 from trimtab.scan.patches.change import ResourceChange

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from trimtab.actuation.resources import container_sizes
-from trimtab.actuation.template_patch import build_template_patch
+from trimtab.actuation.resources import build_template_patch, container_sizes
 from trimtab.api.quantity import ResourceName
 from trimtab.kube.kinds.pods import RequestLimit, Resources
 from trimtab.kube.kinds.workloads import BUILT_IN, Workload

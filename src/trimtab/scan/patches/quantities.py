@@ -8,8 +8,7 @@ from functools import partial
 
 from yaml.nodes import Node
 
-from trimtab.actuation.resources import to_manifest
-from trimtab.actuation.template_patch import list_removed
+from trimtab.actuation.resources import list_removed, to_manifest
 from trimtab.api.errors import QuantityError
 from trimtab.api.quantity import parse_memory_bytes, parse_millicores
 from trimtab.kube.kinds.pods import Resources

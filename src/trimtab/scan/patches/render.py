@@ -10,8 +10,7 @@ from typing import Any
 
 import yaml
 
-from trimtab.actuation.resources import Sizes, to_manifest
-from trimtab.actuation.template_patch import list_removed
+from trimtab.actuation.resources import Sizes, list_removed, to_manifest
 from trimtab.scan.patches.change import ResourceChange
 
 

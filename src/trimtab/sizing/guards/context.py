@@ -14,9 +14,9 @@ import msgspec
 from trimtab.api.quantity import format_step
 from trimtab.kube.kinds.pod_requests import GUARANTEED
 from trimtab.sizing.constraints import AllowedRange, Constraints
+from trimtab.sizing.evidence import SizedResource
 from trimtab.sizing.proposal import ResourceTarget
 from trimtab.sizing.recommendation import Factor
-from trimtab.sizing.safe_minimum import SizedResource
 
 LET_LIMITS_FOLLOW_REMEDY = "let limits follow by updateStrategy.updateRequestsOnly: false and limitPolicy"
 """The remedy that is shown to the author of a policy if a kept limit blocks a change."""

@@ -15,12 +15,12 @@ import msgspec
 from trimtab.api.optimizationpolicy import LimitMode
 from trimtab.api.quantity import format_step
 from trimtab.kube.kinds.pod_requests import GUARANTEED
+from trimtab.sizing.evidence import NO_DECREASE, is_oom_prone, safe_limit, safe_minimums
 from trimtab.sizing.guards import requests
 from trimtab.sizing.guards.context import GuardContext, NoChange
 from trimtab.sizing.guards.oom import min_limit_after_kills
 from trimtab.sizing.guards.requests import is_below_minimum_change, round_down, round_nearest, round_up
 from trimtab.sizing.policy_rules import describe_qos_obstacle
-from trimtab.sizing.safe_minimum import NO_DECREASE, is_oom_prone, safe_limit, safe_minimums
 
 
 class RequestLimitPair(msgspec.Struct, frozen=True, gc=False):

@@ -13,15 +13,15 @@ from math import ceil
 
 from trimtab.api.optimizationpolicy import LimitMode
 from trimtab.api.quantity import format_step
-from trimtab.sizing.evidence import OomKills
-from trimtab.sizing.guards.context import LET_LIMITS_FOLLOW_REMEDY, GuardContext, GuardStep, NoChange
-from trimtab.sizing.safe_minimum import (
+from trimtab.sizing.evidence import (
     OOM_KILLS_SOURCE,
+    OomKills,
     SizedResource,
     is_oom_prone,
     killed_size,
     oom_minimum,
 )
+from trimtab.sizing.guards.context import LET_LIMITS_FOLLOW_REMEDY, GuardContext, GuardStep, NoChange
 
 MAX_OOM_RAISES = 3
 """The number of raises after OOM kills after which another kill counts as a leak."""

@@ -18,9 +18,9 @@ from math import ceil
 from trimtab.api.optimizationpolicy import LimitMode
 from trimtab.api.quantity import MIB, ResourceName, format_step
 from trimtab.sizing.constraints import UtilisationTarget
+from trimtab.sizing.evidence import NO_DECREASE, SafeMinimum, safe_minimums
 from trimtab.sizing.guards.context import LET_LIMITS_FOLLOW_REMEDY, GuardContext, GuardStep, NoChange
 from trimtab.sizing.proposal import ROUNDING_TOLERANCE
-from trimtab.sizing.safe_minimum import NO_DECREASE, SafeMinimum, safe_minimums
 
 RESTART_FACTOR = 1.25
 """The factor by which a change must be larger to be worth a restart of pods."""

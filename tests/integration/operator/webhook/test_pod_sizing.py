@@ -30,9 +30,8 @@ from trimtab.operator.app import OperatorApp
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.config.reloader import ConfigReloader
-from trimtab.operator.intent_index import IntentIndex
+from trimtab.operator.intent_index import CompetingControllers, IntentIndex
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.policy.competing_controllers import CompetingControllers
 from trimtab.operator.policy.resolver import PolicyResolver
 from trimtab.operator.webhook.lifecycle import WebhookLifecycle
 from trimtab.operator.webhook.pod_sizing import PodSizer
