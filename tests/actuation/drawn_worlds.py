@@ -41,8 +41,10 @@ class EditedWorld(World):
 class DrawnWorld:
     """One workload over some hours, and somebody who asks for one change after another."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, lags: bool = False) -> None:
         self.draw = draw = Random(seed)
+        self.lag = Random(seed + 1) if lags else None
+        """Draws how far the records of informers lag; apart, so that the other events of a seed stay the same."""
         self.terms = terms = WAYS[draw.choice(sorted(WAYS))]
         self.world = EditedWorld(
             template=terms.template,
@@ -77,21 +79,34 @@ class DrawnWorld:
             self.desired = replace(self.desired, excluded_containers=frozenset({"proxy"}))
         if draw.random() < 0.2:
             self.desired = replace(self.desired, stabilization=7200)
-        self.executor = ChangeExecutor(self.world, may_write=lambda: True)
+        self.executor = ChangeExecutor(self.world, self.world.records, may_write=lambda: True)
 
     def step(self) -> None:
         if self.draw.random() < 0.5:
             self.draw.choice(EVENTS)(self)
+        if self.lag:
+            self.fall_behind(self.lag)
         try:
             run(self.executor.reconcile(KEY, self.desired, now=self.world.now))
         except KilledError:
-            self.executor = ChangeExecutor(self.world, may_write=lambda: True)
+            self.restart()
         self.world.pass_time(self.draw.choice(STEPS if self.draw.random() < 0.95 else LATER_STEPS))
 
     # Events
 
+    def fall_behind(self, lag: Random) -> None:
+        """Let informers deliver only a part of what happened, after somebody else resized a pod perhaps."""
+        pods = list(self.world.pods_by_name.values())
+        if pods and lag.random() < 0.1:
+            other = lag.choice(pods)
+            other.spec = {**other.spec, **lag.choice([LESS, LIMITED])}
+        self.world.records.lags = lag.random() < 0.8
+        for watch in self.world.records.pending:
+            self.world.records.deliver(watch, lag.choice([0, 0, 0, 1, 2, 4, 100]))
+
     def restart(self) -> None:
-        self.executor = ChangeExecutor(self.world, may_write=lambda: True)
+        self.world.records.restart()
+        self.executor = ChangeExecutor(self.world, self.world.records, may_write=lambda: True)
 
     def fault(self) -> None:
         self.world.meddle = Trouble(self.draw.choice(sorted(FAULTS)), self.draw.randint(1, 6))
@@ -161,7 +176,6 @@ class DrawnWorld:
     def edit_template(self) -> None:
         sizes: Sizes = self.draw.choice([OLD, OLD | NEW, OLD | LIMITED])
         self.world.template = {**self.world.template, **sizes}
-        self.world.version += 1
 
     def kill_pods(self) -> None:
         self.world.needed_memory = self.draw.choice([100 * MIB, 10**12])

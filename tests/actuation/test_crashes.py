@@ -106,7 +106,8 @@ class Machine(RuleBasedStateMachine):
         self.restart()
 
     def restart(self) -> None:
-        self.actuator = ChangeExecutor(self.world, may_write=lambda: True)
+        self.world.records.restart()
+        self.actuator = ChangeExecutor(self.world, self.world.records, may_write=lambda: True)
 
     def reconcile(self) -> None:
         wanted = POISON if self.poisoned else NEW
@@ -165,6 +166,21 @@ class Machine(RuleBasedStateMachine):
     def fill_all_nodes(self, *, crowded: bool) -> None:
         self.world.roomy = OLD if crowded else None
 
+    @rule(workload=st.integers(0, 3), pods=st.integers(0, 8))
+    def fall_behind(self, *, workload: int, pods: int) -> None:
+        """Informers deliver no more than this from now on, each watch on its own."""
+        self.world.records.lags = True
+        self.world.records.deliver("workload", workload)
+        self.world.records.deliver("pods", pods)
+
+    @rule()
+    def catch_up(self) -> None:
+        self.world.records.lags = False
+
+    @rule()
+    def lead_anew(self) -> None:
+        self.restart()
+
     @rule()
     def deploy_another_version(self) -> None:
         self.world.roll()
@@ -184,6 +200,7 @@ class Machine(RuleBasedStateMachine):
             return
         self.world.meddle = lambda _: None
         self.world.roomy = None
+        self.world.records.lags = False
         for live in self.world.pods_by_name.values():
             live.stubborn = ""
         for _ in range(60):
@@ -296,18 +313,20 @@ def test_change_remembers_the_last_applied_size_of_a_failing_workload() -> None:
 
 
 def test_change_retries_endless_conflicts_more_and_more_slowly() -> None:
-    """As where an admission webhook says no by that code."""
+    """The first is explained by an old record; an admission webhook that says no by that code has no end."""
     world = World(template=OLD, replicas=2)
     world.meddle = FAULTS["conflict"]
-    actuator = ChangeExecutor(world, may_write=lambda: True)
-    waits = []
-    for _ in range(4):
+    actuator = ChangeExecutor(world, world.records, may_write=lambda: True)
+    waits, states = [], []
+    for _ in range(6):
         report = run(actuator.reconcile(KEY, wish(NEW), now=world.now))
         assert report
         assert report.requeue_at
         assert "409" in report.reason
         waits.append(report.requeue_at - world.now)
-    assert waits == [5, 10, 20, 40]
+        states.append(report.state)
+    assert waits == [1, 2, 4, 8, 16, 32]
+    assert states == [WorkloadState.PENDING] * 4 + [WorkloadState.FAILED] * 2
 
 
 def test_change_does_not_take_many_refused_pods_for_an_endless_conflict() -> None:
@@ -315,7 +334,7 @@ def test_change_does_not_take_many_refused_pods_for_an_endless_conflict() -> Non
     world.resized_before(NEW)
     world.roll()
     world.meddle = _refuse(Forbidden)
-    actuator = ChangeExecutor(world, may_write=lambda: True)
+    actuator = ChangeExecutor(world, world.records, may_write=lambda: True)
     report = run(actuator.reconcile(KEY, wish(NEW), now=world.now))
     assert report
     assert (report.state, report.reason, report.requeue_at) == (WorkloadState.APPLYING, "", world.now + 1)

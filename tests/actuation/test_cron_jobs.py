@@ -44,7 +44,7 @@ class CronJobWorld(World):
 def test_cron_job_with_a_refused_template_is_skipped_and_not_reverted(error: Any) -> None:
     """Each attempt counted as a harmful change, with an alert, and four Events."""
     world = CronJobWorld(error)
-    executor = ChangeExecutor(world, may_write=lambda: True)
+    executor = ChangeExecutor(world, world.records, may_write=lambda: True)
     wanted = wish(NEW, needed_memory=ENOUGH)
     states = set()
     for _ in range(50):
@@ -72,7 +72,7 @@ def test_cron_job_with_a_refused_template_is_skipped_and_not_reverted(error: Any
 
 def test_cron_job_is_sized_as_soon_as_the_refusal_is_over() -> None:
     world = CronJobWorld(owned)
-    executor = ChangeExecutor(world, may_write=lambda: True)
+    executor = ChangeExecutor(world, world.records, may_write=lambda: True)
     run(executor.reconcile(KEY, wish(NEW, needed_memory=ENOUGH), now=world.now))
     assert world.template == OLD
     world.error = None
@@ -83,14 +83,14 @@ def test_cron_job_is_sized_as_soon_as_the_refusal_is_over() -> None:
 
 def test_cron_job_whose_template_is_set_back_is_not_reverted() -> None:
     world = CronJobWorld(None)
-    executor = ChangeExecutor(world, may_write=lambda: True)
+    executor = ChangeExecutor(world, world.records, may_write=lambda: True)
     states = set()
     for step in range(200):
         found = run(executor.reconcile(KEY, wish(NEW, needed_memory=ENOUGH), now=world.now))
         assert found is not None
         states.add(found.state)
         if step % 5 == 4:
-            world.template, world.version = dict(OLD), world.version + 1
+            world.template = dict(OLD)
         world.pass_time(30)
     assert WorkloadState.REVERTED not in states
     assert world.written.count("patch_template") <= 2

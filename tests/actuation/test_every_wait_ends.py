@@ -127,7 +127,7 @@ class Life:
         self.wanted = wish(
             wanted, needed_memory={"web": 0}, canary=CANARY, min_interval=Duration(0), **policy
         )
-        self.actuator = ChangeExecutor(self.world, may_write=lambda: True)
+        self.actuator = ChangeExecutor(self.world, self.world.records, may_write=lambda: True)
         self.began: dict[str, int] = {}
         self.longest: dict[str, int] = {}
         self.report: ReconcileResult | None = None

@@ -66,7 +66,7 @@ def world(template: Sizes = OLD) -> World:
 
 
 def drive(found: World, wanted: Any, *, steps: int = 60, kill_at: Phase | None = None) -> None:
-    actuator = ChangeExecutor(found, may_write=lambda: True)
+    actuator = ChangeExecutor(found, found.records, may_write=lambda: True)
     for _ in range(steps):
         run(actuator.reconcile(KEY, wanted, now=found.now))
         change = found.marks.change
@@ -184,7 +184,7 @@ def test_new_pods_are_not_resized_in_vain_while_a_canary_is_observed() -> None:
     found.resized_before(LESS)
     less_cpu = {"web": Resources(200, None, 256 * MIB, 512 * MIB)}
     terms: dict[str, Any] = {"canary": QUICK, "memory_limits_fixed": True, "min_interval": Duration(0)}
-    actuator = ChangeExecutor(found, may_write=lambda: True)
+    actuator = ChangeExecutor(found, found.records, may_write=lambda: True)
     for step in range(60):
         run(actuator.reconcile(KEY, wish(less_cpu, needed_memory=NEED, **terms), now=found.now))
         if step == 1:

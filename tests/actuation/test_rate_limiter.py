@@ -7,6 +7,7 @@ from actuation.builders import LARGE, NOW, SMALL, wish
 from actuation.world import KEY, World, run
 from trimtab.actuation.actions import Priority
 from trimtab.actuation.deadlines import DEADLINES, MINUTE
+from trimtab.actuation.decide.health import HarmSignals
 from trimtab.actuation.executor import ChangeExecutor
 from trimtab.actuation.rate_limiter import (
     DisruptionLimit,
@@ -109,19 +110,24 @@ def test_rate_limiter_without_a_slot_starts_no_change_and_sends_no_request() -> 
     full = pacer(cluster=DisruptionLimit(max_concurrent=1, max_per_minute=99))
     full.acquire("another", HERE, priority=Priority.INCREASE, now=NOW)
     world = World(template={"web": SMALL}, replicas=2)
-    actuator = ChangeExecutor(world, may_write=lambda: True, limiter=full)
-    waiting = actuator.check_cached(run(world.get_workload(KEY)), run(world.list_pods()), wish(), now=NOW)
-    assert waiting
-    assert (waiting.state, waiting.requeue_at) == (WorkloadState.PENDING, NOW + 1)
-    report = run(actuator.reconcile(KEY, wish(), now=NOW))
+    actuator = ChangeExecutor(world, world.records, may_write=lambda: True, limiter=full)
+    asked: list[str] = []
+
+    async def collect_signals() -> HarmSignals:
+        asked.append("Prometheus")
+        return HarmSignals()
+
+    report = run(actuator.reconcile(KEY, wish(), now=NOW, collect_signals=collect_signals))
     assert report
-    assert (report.actions, world.written, world.events) == ((), [], [])
+    assert (report.state, report.requeue_at) == (WorkloadState.PENDING, NOW + 1)
+    assert (report.actions, world.written, world.events, asked) == ((), [], [], [])
 
 
 def test_pods_are_resized_no_more_at_once_than_may_be() -> None:
     world = World(template={"web": SMALL}, replicas=6)
     actuator = ChangeExecutor(
         world,
+        world.records,
         may_write=lambda: True,
         limiter=pacer(cluster=DisruptionLimit(max_concurrent=2, max_per_minute=99)),
     )
@@ -142,6 +148,7 @@ def test_rate_limiter_frees_the_slot_of_an_evicted_pod() -> None:
     world = World(template={"web": SMALL}, replicas=2)
     actuator = ChangeExecutor(
         world,
+        world.records,
         may_write=lambda: True,
         limiter=pacer(cluster=DisruptionLimit(max_concurrent=1, max_per_minute=99)),
     )

@@ -245,7 +245,7 @@ def test_relief_waits_for_a_change_that_continues_by_itself() -> None:
 
 def test_relief_comes_within_minutes_after_a_revert_with_a_week_of_rest() -> None:
     world = World(template=SIZE, replicas=4)
-    actuator = ChangeExecutor(world, may_write=lambda: True)
+    actuator = ChangeExecutor(world, world.records, may_write=lambda: True)
     world.annotations = encode_change_annotations(ChangeAnnotations(reverted=RESTS), uid="uid-web")
     world.needed_memory = 300 * MIB
     for _ in range(10):

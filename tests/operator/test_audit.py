@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -18,9 +17,8 @@ from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, WorkloadState
 from trimtab.kube.errors import FieldManagerConflict, Status
 from trimtab.kube.kinds.pods import ContainerTermination
-from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.resources import CRON_JOBS
-from trimtab.operator.audit import AuditRecorder
+from trimtab.operator.audit import RECOMMENDATION_ANNOTATION, AuditRecorder
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.policy.resolver import build_effective_policy
@@ -31,8 +29,6 @@ from trimtab.store import HistoryRecord, Store, UnavailableError
 from trimtab.usage.pod_ownership import WorkloadContainer
 
 QUICK = Canary(percent=50, observation=Duration.from_seconds(30), evidence_timeout=Duration.from_seconds(30))
-NOBODY = cast("Client", None)
-"""Who is asked for nothing, as nothing is annotated."""
 
 
 @pytest.fixture
@@ -44,21 +40,26 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 class Told:
     """A journal of one workload in a small world."""
 
-    def __init__(self, world: World, store: Store) -> None:
+    def __init__(self, world: World, store: Store, *, may_annotate: bool = False) -> None:
         self.world = world
         self.store = store
         self.metrics = Metrics()
         self.mandate = build_effective_policy(policy("p", mode="Auto"), OperatorConfig())
+        self.executor = ChangeExecutor(world, world.records, may_write=lambda: True)
         self.journal = AuditRecorder(
-            NOBODY, world, store, cluster_name="c", metrics=self.metrics, may_annotate=lambda: False
+            world,
+            self.executor,
+            store,
+            cluster_name="c",
+            metrics=self.metrics,
+            may_annotate=lambda: may_annotate,
         )
 
     async def drive(self, wanted: DesiredChange) -> None:
         """As a loop would whose cache is behind from the beginning."""
-        actuator = ChangeExecutor(self.world, may_write=lambda: True)
         cached = await self.world.get_workload(KEY)
         for _ in range(40):
-            report = await actuator.reconcile(KEY, wanted, now=self.world.now)
+            report = await self.executor.reconcile(KEY, wanted, now=self.world.now)
             assert report
             await self.journal.record_result(cached, report, policy=self.mandate, now=self.world.now)
             await self.journal.flush()  # as the task beside the loop does
@@ -139,7 +140,7 @@ async def test_audit_records_a_change_although_a_response_is_lost(store: Store, 
 async def test_audit_records_no_end_of_a_change_whose_annotations_are_gone(store: Store) -> None:
     world = World(template={"web": resources(100, 64)}, replicas=2)
     told = Told(world, store)
-    actuator = ChangeExecutor(world, may_write=lambda: True)
+    actuator = ChangeExecutor(world, world.records, may_write=lambda: True)
     for sizes in (resources(200, 96), resources(100, 64)):
         report = await actuator.reconcile(KEY, wish({"web": sizes}, canary=QUICK), now=world.now)
         assert report
@@ -250,6 +251,24 @@ async def test_audit_ignores_an_unchanged_recommendation(store: Store) -> None:
     )
     assert "90 samples" in entry.why
     assert told.world.events == [], "nobody is told in a dry run"
+
+
+async def test_audit_annotates_a_recommendation_so_that_the_next_change_is_no_conflict(store: Store) -> None:
+    world = World(template={"web": resources(100, 64)}, replicas=1)
+    told = Told(world, store, may_annotate=True)
+    world.records.get(KEY)
+    world.records.lags = True
+    found = await world.get_workload(KEY)
+    larger = resources(200, 96)
+    assessment = WorkloadRecommendation((Recommendation("web", larger, ()),), {}, is_urgent=False)
+    await told.journal.record_recommendation(found, assessment, changed=True, policy=told.mandate, now=1.0)
+    assert RECOMMENDATION_ANNOTATION in world.annotations
+    report = await told.executor.reconcile(KEY, wish({"web": larger}, canary=QUICK), now=world.now)
+    assert report
+    assert report.state is WorkloadState.APPLYING
+    assert world.written == ["annotate", "annotate", "resize"]
+    await told.journal.record_recommendation(found, assessment, changed=True, policy=told.mandate, now=2.0)
+    assert world.written == ["annotate", "annotate", "resize"], "a conflict: the next reconcile tries again"
 
 
 async def test_audit_records_an_oom_kill_once_after_a_restart_and_by_two_replicas(store: Store) -> None:

@@ -46,7 +46,7 @@ class Sized:
             cpu=ResourceTarget(cpu, cpu * 0.8, cpu * 1.2),
             memory=ResourceTarget(memory, memory * 0.8, memory * 1.2),
         )
-        self.actuator = ChangeExecutor(self.world, may_write=lambda: True)
+        self.actuator = ChangeExecutor(self.world, self.world.records, may_write=lambda: True)
 
     def learned(self, _: str) -> ContainerEstimate:
         now, proposal = self.world.now, self.proposal

@@ -304,7 +304,9 @@ def test_property_18_recommend_mode_stores_only(
         blocked_reason=mandate.blocked_reason(found, OperatorConfig()),
     )
     for _ in range(looks):
-        report = run(ChangeExecutor(world, may_write=lambda: True).reconcile(KEY, wish, now=world.now))
+        report = run(
+            ChangeExecutor(world, world.records, may_write=lambda: True).reconcile(KEY, wish, now=world.now)
+        )
         assert report
         assert report.state is WorkloadState.RECOMMENDED
         world.pass_time(600)
@@ -327,7 +329,7 @@ def test_property_19_disabled_mode_stops_processing(
     wish = assessment.to_desired_change(
         mandate.spec.update_strategy, can_resize_in_place=True, blocked_reason=withheld
     )
-    run(ChangeExecutor(world, may_write=lambda: True).reconcile(KEY, wish, now=world.now))
+    run(ChangeExecutor(world, world.records, may_write=lambda: True).reconcile(KEY, wish, now=world.now))
     assert world.written == []
     history = status(before)
     stopped = WorkloadOutcome(WorkloadState.SKIPPED, "the mode is Disabled", skip_reason=SkipReason.DISABLED)

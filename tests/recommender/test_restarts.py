@@ -37,7 +37,7 @@ class NoisyLoad:
     def __init__(self, update: dict[str, object], *, spread: float, seed: int) -> None:
         self.spec = OptimizationPolicySpec.model_validate({"mode": "Auto", "updateStrategy": update})
         self.world = World(template={"web": Resources(1000, None, 256 * MIB, None)}, replicas=2)
-        self.actuator = ChangeExecutor(self.world, may_write=lambda: True)
+        self.actuator = ChangeExecutor(self.world, self.world.records, may_write=lambda: True)
         self.proposed = ProposalHistory(1, ProposalHistorySettings())
         self.spread, self.noise = spread, random.Random(seed)
         self.first = self.world.now

@@ -254,7 +254,7 @@ class JavaWorld:
         for each in self.world.pods_by_name.values():
             each.created = self.world.now - 60  # made since then
         self.started = dict.fromkeys((each.number for each in self.world.pods_by_name.values()), born)
-        self.actuator = ChangeExecutor(self.world, may_write=lambda: True)
+        self.actuator = ChangeExecutor(self.world, self.world.records, may_write=lambda: True)
 
     @property
     def limits(self) -> set[int]:

@@ -56,11 +56,12 @@ class InformersUnderTest(Protocol):
         ...
 
 
-async def write_fresh(cluster: ClusterUnderTest, write: Callable[[Workload], Awaitable[None]]) -> None:
+async def write_fresh(cluster: ClusterUnderTest, write: Callable[[Workload], Awaitable[object]]) -> None:
     """Read and write until no controller was in between, as a reconciler does by its next attempt."""
     for _ in range(20):
         try:
-            return await write(await cluster.workload())
+            await write(await cluster.workload())
         except Conflict:
             continue
+        return
     raise AssertionError("each of 20 attempts was a conflict")

@@ -1,17 +1,19 @@
-"""Carry out what `decide` chooses: read, decide, act and read again, until there is nothing to do but wait.
+"""Carry out what `decide` chooses, from the informers' records: decide, write, and decide again from what was written.
 
-Errors are handled as in the tables of the OptiPod seed. A rejection (403, 422, a field owned by another
-manager) is not retried but reported in the server's words. An object that is gone (404) is dropped. A
-conflict (409) is read again. Transient errors are retried later. Before every write the executor asks whether
-it still may: a leader that lost its lease stops at once, and the next one continues from the annotations.
+Nothing is read from the server to decide. Every write carries the version of the record on which it was decided, so that
+an old record costs a conflict (409) and another reconcile soon. Records that writes return are shown at once
+(`RecordPort.update`): otherwise each write would be repeated, and be a conflict, until the informers have it.
+
+Errors are handled as in the tables of the OptiPod seed. A rejection (403, 422, a field owned by another manager) is not
+retried but reported in the server's words. Transient errors are retried later. Before every write the executor asks
+whether it still may: a leader that lost its lease stops at once, and the next one continues from the annotations.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import structlog
 
@@ -30,27 +32,29 @@ from trimtab.actuation.change_annotations import (
     ChangeAnnotations,
     OngoingChange,
     encode_change_annotations,
-    read_change_annotations,
 )
 from trimtab.actuation.deadlines import DEADLINES
+from trimtab.actuation.decide.health import HarmSignals
 from trimtab.actuation.decide.observation import (
     DesiredChange,
     LocalObservations,
     Observation,
+    Rejection,
     State,
     rejection_key,
 )
 from trimtab.actuation.decide.transitions import Decision, decide
-from trimtab.actuation.port import ClusterPort
+from trimtab.actuation.port import ClusterPort, RecordPort
 from trimtab.actuation.rate_limiter import DisruptionLimiter, LimitScope
-from trimtab.actuation.resources import container_sizes, is_settled
 from trimtab.api.optimizationpolicy import WorkloadState
 from trimtab.kube.errors import (
     ApiError,
+    Conflict,
     DisruptionBlocked,
     FieldManagerConflict,
     KubeError,
     NotFound,
+    Status,
     Unauthorized,
     describe,
     is_lost_race,
@@ -61,15 +65,20 @@ from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 log = structlog.get_logger(__name__)
 
 MAX_ROUNDS = 8
-"""The most rounds of one reconcile; a workload that needs more is queued again."""
+"""The most decisions of one reconcile; a workload that needs more is queued again."""
+MANY_CONFLICTS = 5
+"""The number of conflicts in a row that old records do not explain."""
 
+_CONFLICT = "it has changed since its record was read (409); decided again from a newer record"
 _ALWAYS_CONFLICT = (
     "the server answered every write with a conflict (409); check admission webhooks that change the workload"
 )
+_IN_FLIGHT = "another write to it is in progress"
+_NO_LEADER = "this process lost its leader lease and stopped writing"
 _RATE_LIMITED = "waiting for a slot: the limit on concurrent changes is reached"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class WrittenTransition:
     """A row of the table whose annotations are on the workload."""
 
@@ -98,44 +107,38 @@ class ReconcileResult:
     """The rows of the table whose annotations were written, in order."""
 
 
-class _StopReconcile(Exception):
-    """Ends the current reconcile with a result."""
-
-    def __init__(self, report: ReconcileResult) -> None:
-        super().__init__(report.reason)
-        self.result = report
-
-
 @dataclass(slots=True)
-class _LocalState:
-    """The memory of one workload between two reconciles."""
+class _Memory:
+    """What is known of one workload, besides its records. Losing it costs time, never correctness."""
 
-    unsettled_since: dict[str, int] = field(default_factory=dict)
-    unready_since: dict[str, int] = field(default_factory=dict)
-    rejections: dict[str, tuple[str, int]] = field(default_factory=dict)
+    local: LocalObservations = field(default_factory=LocalObservations)
     slots: set[Hashable] = field(default_factory=set)
-    missing_pods: set[str] = field(default_factory=set)
-    """The uids of pods that the server did not find in this reconcile."""
-    conflicts: int = 0
-    """The number of conflicts (409) in this reconcile."""
-    patched_change: str = ""
-    observed_since: int = 0
     failures: int = 0
+    """The number of failures since the last write that succeeded."""
     annotations: ChangeAnnotations | None = None
     """The last known annotations."""
     transitions: list[WrittenTransition] = field(default_factory=list)
     """The rows whose annotations were written in this reconcile."""
-    unconfirmed: WrittenTransition | None = None
-    """The row whose annotations were sent, while it is unknown whether they arrived: the response was lost."""
+    unconfirmed: tuple[WrittenTransition, int] | None = None
+    """The row whose annotations were sent, and to which version, while it is unknown whether they arrived."""
+    is_current: bool = False
+    """True if this process has written the workload, or read it live, and so knows of all annotations before."""
 
-    def record_failure(self) -> int:
-        """Count a failure and return the seconds until the next attempt."""
+    @property
+    def is_needed(self) -> bool:
+        """True if the next reconcile may do something else without it."""
+        has_change = self.annotations is not None and self.annotations.change is not None
+        waits = self.local.unsettled_since or self.local.rejections or self.slots or self.failures
+        return bool(has_change or waits or self.is_current or self.unconfirmed)
+
+    def record_failure(self, *, first: int) -> int:
+        """Count a failure and return the seconds until the next attempt, after the first failure `first`."""
         self.failures += 1
-        return min(DEADLINES.max_retry, DEADLINES.first_retry << min(self.failures - 1, 10))
+        return min(DEADLINES.max_retry, first << min(self.failures - 1, 10))
 
     def record_written(self, transition: WrittenTransition, workload: Workload) -> None:
         """Record and log that the annotations of a row are on the workload."""
-        self.annotations = transition.after
+        self.unconfirmed = None
         self.transitions.append(transition)
         log.info(
             "actuation.transition",
@@ -147,339 +150,301 @@ class _LocalState:
 
     def record_read(self, annotations: ChangeAnnotations, workload: Workload) -> None:
         """Record the annotations that the workload has, and with them a write whose response was lost."""
-        if self.unconfirmed and self.unconfirmed.after == annotations:
-            self.record_written(self.unconfirmed, workload)
-        self.unconfirmed = None
         self.annotations = annotations
-
-    def observe(self, pods: Sequence[Pod], now: int) -> LocalObservations:
-        """Record which pods are not settled or not ready, and forget those that are again."""
-        live = [pod for pod in pods if pod.phase not in {"Succeeded", "Failed"}]
-        waiting = [pod.uid for pod in live if not is_settled(pod, container_sizes(pod.containers))]
-        self.unsettled_since = {uid: min(self.unsettled_since.get(uid, now), now) for uid in waiting}
-        unready = [pod.uid for pod in live if not pod.ready]
-        self.unready_since = {uid: min(self.unready_since.get(uid, now), now) for uid in unready}
-        self.observed_since = min(self.observed_since or now, now)
-        # The absolute age: with a signed one, a clock that was set back would keep a rejection for as long as
-        # that.
-        self.rejections = {
-            key: rejection
-            for key, rejection in self.rejections.items()
-            if abs(now - rejection[1]) < DEADLINES.rejection
-        }
-        return LocalObservations(
-            unsettled_since=dict(self.unsettled_since),
-            unready_since=dict(self.unready_since),
-            rejections={key: message for key, (message, _) in self.rejections.items()},
-            patched_change=self.patched_change,
-            observed_since=self.observed_since,
-        )
-
-
-class _Slot(NamedTuple):
-    holder: str
-    scope: LimitScope
-    priority: Priority
+        if self.unconfirmed and self.unconfirmed[1] != workload.version:
+            transition, self.unconfirmed = self.unconfirmed[0], None
+            if transition.after == annotations:
+                self.record_written(transition, workload)
 
 
 class ChangeExecutor:
-    """Brings workloads to their sizes, one reconcile at a time. Reconciles of different workloads may
-    overlap.
+    """Brings workloads to their sizes, one reconcile of each at a time, whoever asks for it.
+
+    Policies and Intents share one executor, so that they never write to the same workload at once.
     """
 
     def __init__(
-        self, cluster: ClusterPort, *, may_write: Callable[[], bool], limiter: DisruptionLimiter | None = None
+        self,
+        cluster: ClusterPort,
+        records: RecordPort,
+        *,
+        may_write: Callable[[], bool],
+        limiter: DisruptionLimiter | None = None,
     ) -> None:
         self._cluster = cluster
+        self._records = records
         self._may_write = may_write
         self._limiter = limiter or DisruptionLimiter()
-        self._local_states: dict[WorkloadKey, _LocalState] = {}
-
-    def check_cached(
-        self, workload: Workload, pods: Sequence[Pod], desired: DesiredChange, *, now: int
-    ) -> ReconcileResult | None:
-        """Return the state of a workload from cached records, without a request; None if it needs a
-        reconcile.
-
-        A change under way always does, because its health is judged by current records.
-        """
-        memory = self._local_states.get(workload.key) or _LocalState()
-        observation = Observation(
-            workload=workload, pods=pods, desired=desired, now=now, local=memory.observe(pods, now)
-        )
-        if memory.unsettled_since:
-            self._local_states[workload.key] = memory
-        actions = decide(observation).actions
-        remaining = next((action for action in actions if isinstance(action, Wait | Skip)), None)
-        report = _build_result(observation, remaining)
-        if report.state is WorkloadState.APPLYING:
-            return None
-        if actions and remaining is None:
-            slot_times = [
-                self._next_slot(action, observation)
-                for action in actions
-                if not isinstance(action, EmitEvent)
-            ]
-            if min(slot_times) <= now:
-                return None
-            return replace(
-                report, state=WorkloadState.PENDING, reason=_RATE_LIMITED, requeue_at=min(slot_times)
-            )
-        for action in actions:
-            if isinstance(action, EmitEvent):
-                self._emit(workload, action)
-        return report
+        self._memories: dict[WorkloadKey, _Memory] = {}
+        self._in_flight: set[WorkloadKey] = set()
 
     async def reconcile(
-        self, key: WorkloadKey, desired: DesiredChange, *, now: int
+        self,
+        key: WorkloadKey,
+        desired: DesiredChange,
+        *,
+        now: int,
+        collect_signals: Callable[[], Awaitable[HarmSignals]] | None = None,
     ) -> ReconcileResult | None:
-        """Bring one workload as far as possible now; return None if it is gone."""
-        memory = self._local_states.setdefault(key, _LocalState())
-        memory.missing_pods.clear()
-        memory.conflicts = 0
+        """Bring one workload as far as possible now; return None if it is gone.
+
+        `collect_signals` is called only if a change is under way or would start: its queries would be a burden for each
+        of thousands of workloads without a change.
+        """
+        result = ReconcileResult(state=WorkloadState.APPLYING, requeue_at=now + 1)
+        if key in self._in_flight:
+            return replace(result, reason=_IN_FLIGHT)
+        memory = self._memories.setdefault(key, _Memory())
         memory.transitions.clear()
         done: list[ChangeAction] = []
-        report = ReconcileResult(state=WorkloadState.APPLYING, requeue_at=now + 1)
+        self._in_flight.add(key)
         try:
             for _ in range(MAX_ROUNDS):
-                observation = await self._read_context(key, desired, memory, now)
+                observation = self._observe(key, desired, memory, now)
                 if observation is None:
                     self.forget(key)
                     return None
-                if not observation.unreadable_reason:
-                    memory.record_read(observation.annotations, observation.workload)
-                if found := await self._run_round(observation, memory, done):
-                    memory.failures = 0
-                    report = found
+                decision = decide(observation)
+                if collect_signals and self._needs_signals(decision, observation):
+                    desired = replace(desired, harm_signals=await collect_signals())
+                    collect_signals = None
+                elif found := await self._carry_out(decision, observation, memory, done):
+                    result = found
                     break
-            else:
-                if memory.conflicts == MAX_ROUNDS and not done:
-                    report = ReconcileResult(
-                        state=WorkloadState.FAILED,
-                        reason=_ALWAYS_CONFLICT,
-                        requeue_at=now + memory.record_failure(),
-                    )
-        except _StopReconcile as stop:
-            report = stop.result
         except KubeError as error:
-            report = ReconcileResult(
-                state=WorkloadState.FAILED, reason=describe(error), requeue_at=now + memory.record_failure()
-            )
+            again = now + memory.record_failure(first=DEADLINES.first_retry)
+            result = ReconcileResult(state=WorkloadState.FAILED, reason=describe(error), requeue_at=again)
+        finally:
+            self._in_flight.discard(key)
+            if not memory.is_needed:
+                self._memories.pop(key, None)
         # A reconcile that failed half-way reports the last annotations that it knows.
-        return replace(
-            report,
-            annotations=report.annotations or memory.annotations,
-            actions=tuple(done),
-            transitions=tuple(memory.transitions),
-        )
+        annotations = result.annotations or memory.annotations
+        written = tuple(memory.transitions)
+        return replace(result, annotations=annotations, actions=tuple(done), transitions=written)
+
+    async def write(
+        self, key: WorkloadKey, request: Callable[[ClusterPort], Awaitable[Workload | Pod]]
+    ) -> None:
+        """Send a write about a workload that no reconcile decides; it is a Conflict while another one is in progress."""
+        if key in self._in_flight:
+            raise Conflict(Status(message=_IN_FLIGHT, reason="Conflict", code=Conflict.code))
+        self._in_flight.add(key)
+        try:
+            self._records.update(await request(self._cluster))
+        finally:
+            self._in_flight.discard(key)
 
     def forget(self, key: WorkloadKey) -> bool:
-        """Forget a workload that is no longer managed; return whether it was known."""
-        memory = self._local_states.pop(key, None)
+        """Forget a workload that is no longer managed; return whether anything was known of it."""
+        memory = self._memories.pop(key, None)
         if memory:
             self._limiter.release(memory.slots)
         return memory is not None
 
-    async def _read_context(
-        self, key: WorkloadKey, desired: DesiredChange, memory: _LocalState, now: int
+    def _observe(
+        self, key: WorkloadKey, desired: DesiredChange, memory: _Memory, now: int
     ) -> Observation | None:
-        workload = await self._cluster.get_workload(key)
+        workload = self._records.get(key)
         if workload is None:
             return None
-        pods = await self._cluster.list_pods(workload)
-        local = memory.observe(pods, now)
-        self._limiter.release(settled := memory.slots - memory.unsettled_since.keys())
+        pods = self._records.list_pods(workload)
+        memory.local = memory.local.observe(pods, now)
+        self._limiter.release(settled := memory.slots - memory.local.unsettled_since.keys())
         memory.slots -= settled
-        return Observation(workload=workload, pods=pods, desired=desired, now=now, local=local)
+        observation = Observation(workload=workload, pods=pods, desired=desired, now=now, local=memory.local)
+        if not observation.unreadable_reason:
+            memory.record_read(observation.annotations, workload)
+        return observation
 
-    async def _run_round(
-        self, observation: Observation, memory: _LocalState, done: list[ChangeAction]
+    def _needs_signals(self, decision: Decision, observation: Observation) -> bool:
+        """Return whether a change is under way, or would start now."""
+        if observation.desired.blocked_reason or observation.annotations.change:
+            return not observation.desired.blocked_reason
+        starts = [action for action in decision.actions if isinstance(action, WriteAnnotations)]
+        return any(self._slot_time(action, observation) <= observation.now for action in starts)
+
+    async def _carry_out(
+        self, decision: Decision, observation: Observation, memory: _Memory, done: list[ChangeAction]
     ) -> ReconcileResult | None:
-        """Carry out the actions of one decision; return a result when there is nothing more to do for now."""
-        has_acted = False
+        """Carry out the actions of a decision; return None if the next decision may find more to do now."""
+        has_written = False
         slot_times: list[int] = []
         remaining: Wait | Skip | None = None
-        decision = decide(observation)
         for action in decision.actions:
             if isinstance(action, Wait | Skip):
                 remaining = action
             elif isinstance(action, EmitEvent):
                 # An event of an action that waits for a slot would report what is not done yet.
                 if not slot_times:
-                    self._log_and_emit(observation.workload, action, transition=decision.transition.id)
-            elif (slot_time := self._acquire_slot(action, observation, memory)) > observation.now:
+                    self._emit(observation, action, transition=decision.transition.id)
+            elif (slot_time := self._slot_time(action, observation, memory)) > observation.now:
                 slot_times.append(slot_time)
             else:
-                has_acted = True
-                if not await self._execute(action, decision, observation, memory):
+                has_written = True
+                is_done, wait = await self._attempt(action, decision, observation, memory)
+                if wait:
+                    return wait
+                if not is_done:
                     break
                 done.append(action)
-        if has_acted:
+        if has_written:
             return None
+        memory.failures = 0
         if slot_times:
-            return replace(
-                _build_result(observation, remaining), reason=_RATE_LIMITED, requeue_at=min(slot_times)
-            )
+            return _wait(observation, _RATE_LIMITED, min(slot_times) - observation.now)
         return _build_result(observation, remaining)
 
-    def _next_slot(self, action: ChangeAction, observation: Observation) -> int:
-        """Return the time at which this action gets a slot: now, or later."""
-        slot = _required_slot(action, observation.workload)
-        if slot is None:
-            return observation.now
-        return math.ceil(
-            self._limiter.next_slot(slot.holder, slot.scope, priority=slot.priority, now=observation.now)
-        )
+    def _slot_time(
+        self, action: ChangeAction, observation: Observation, memory: _Memory | None = None
+    ) -> int:
+        """Return the time at which an action gets a slot, now or later; with a memory, take the slot if it is free."""
+        workload, now = observation.workload, observation.now
+        match action:
+            case ResizePod(pod=pod, priority=priority) | EvictPod(pod=pod, priority=priority):
+                holder, scope = pod.uid, LimitScope(pod.namespace, pod.node)
+            case WriteAnnotations(start_priority=Priority() as priority):
+                holder, scope = workload.uid, LimitScope(workload.namespace)
+            case _:
+                return now
+        ask = self._limiter.next_slot if memory is None else self._limiter.acquire
+        slot_time = math.ceil(ask(holder, scope, priority=priority, now=now))
+        if memory and slot_time <= now:
+            memory.slots.add(holder)
+        return slot_time
 
-    def _acquire_slot(self, action: ChangeAction, observation: Observation, memory: _LocalState) -> int:
-        """Acquire a slot for this action; return now, or the time at which to ask again."""
-        slot = _required_slot(action, observation.workload)
-        if slot is None:
-            return observation.now
-        slot_time = self._limiter.acquire(
-            slot.holder, slot.scope, priority=slot.priority, now=observation.now
-        )
-        if slot_time <= observation.now:
-            memory.slots.add(slot.holder)
-        return math.ceil(slot_time)
-
-    async def _execute(
-        self, action: ChangeAction, decision: Decision, observation: Observation, memory: _LocalState
-    ) -> bool:
-        """Carry out one action; return False if it was rejected or outdated. Transient errors are raised."""
+    async def _attempt(
+        self, action: ChangeAction, decision: Decision, observation: Observation, memory: _Memory
+    ) -> tuple[bool, ReconcileResult | None]:
+        """Carry out one action; return whether it is done, and a result if there is nothing more to do for now."""
         if not self._may_write():
-            raise _StopReconcile(
-                replace(
-                    _build_result(observation, None),
-                    reason="this process lost its leader lease and stopped writing",
-                )
-            )
+            return False, _wait(observation, _NO_LEADER, DEADLINES.first_retry)
+        # A conflict shows that a record is old, but not that other pods do worse than their records say.
+        if why := self._records.outdated_reason(observation.workload):
+            return False, _wait(observation, why, DEADLINES.first_retry)
         try:
-            await self._apply(action, decision, observation, memory)
-        except NotFound as error:
-            if isinstance(action, ResizePod):
-                # A pod that was listed in between and is missing twice exists: the server does not know the
-                # resize subresource.
-                if action.pod.uid in memory.missing_pods:
-                    raise _StopReconcile(_retry_later(observation, error, DEADLINES.poll)) from error
-                memory.missing_pods.add(action.pod.uid)
-            return False
-        except DisruptionBlocked as blocked:
-            raise _StopReconcile(
-                _retry_later(observation, blocked, blocked.retry_after or DEADLINES.poll)
-            ) from blocked
+            if not await self._is_current(action, observation, memory):
+                return False, None
+            await self._write(action, decision, observation, memory)
         except ApiError as error:
-            if error.transient or isinstance(error, Unauthorized):
-                raise
-            if is_lost_race(error):
-                memory.conflicts += 1
-                return False
-            self._record_rejection(action, observation, memory, error)
-            return False
-        return True
+            return False, self._handle_error(error, action, observation, memory)
+        return True, None
 
-    async def _apply(
-        self, action: ChangeAction, decision: Decision, observation: Observation, memory: _LocalState
+    async def _is_current(self, action: ChangeAction, observation: Observation, memory: _Memory) -> bool:
+        """Return whether the record of the workload has all annotations, where no conflict would show that it does not.
+
+        This is the only live read, of one object: before the first write to a pod in a leader session, because the
+        version of a pod does not show what the last leader wrote to its workload; and after a response that was lost,
+        because the next write would be decided as if the annotations had not arrived.
+        """
+        workload = observation.workload
+        if memory.is_current or not (isinstance(action, ResizePod | EvictPod) or memory.unconfirmed):
+            return True
+        found = await self._cluster.get_workload(workload.key)
+        if found is None:
+            raise NotFound(Status(message=f"{workload.key} no longer exists", code=NotFound.code))
+        memory.is_current = True
+        self._records.update(found)
+        return (found.uid, found.version) == (workload.uid, workload.version)
+
+    async def _write(
+        self, action: ChangeAction, decision: Decision, observation: Observation, memory: _Memory
     ) -> None:
-        cluster, workload = self._cluster, observation.workload
+        workload = observation.workload
+        record: Workload | Pod | None = None
+        memory.is_current &= isinstance(
+            action, ResizePod | EvictPod
+        )  # until the response shows what was written
         match action:
             case ResizePod(pod=pod, sizes=sizes):
-                await cluster.resize(pod, sizes)
+                record = await self._cluster.resize(pod, sizes)
             case EvictPod(pod=pod):
-                await cluster.evict(pod)
+                record = await self._cluster.evict(pod)
             case PatchTemplate(sizes=sizes, take_ownership=take_ownership):
-                await cluster.patch_template(workload, sizes, take_ownership=take_ownership)
-                memory.patched_change = _change_id(workload)
-            case WriteAnnotations(annotations=annotations):
+                record = await self._cluster.patch_template(workload, sizes, take_ownership=take_ownership)
+                memory.local = replace(memory.local, patched_change=observation.change.id)
+            case WriteAnnotations(annotations=after):
+                row = decision.transition.id
                 written = WrittenTransition(
-                    id=decision.transition.id,
-                    source=decision.source,
-                    target=decision.target,
-                    before=observation.annotations,
-                    after=annotations,
+                    row, decision.source, decision.target, observation.annotations, after
                 )
-                # If the response is lost, the next read shows whether the annotations arrived.
-                memory.unconfirmed = written
-                await cluster.annotate(workload, encode_change_annotations(annotations, uid=workload.uid))
+                memory.unconfirmed = written, workload.version
+                text = encode_change_annotations(after, uid=workload.uid)
+                record = await self._cluster.annotate(workload, text)
                 memory.record_written(written, workload)
-                memory.unconfirmed = None
+        if record is not None:
+            self._records.update(record)
+        memory.is_current, memory.failures = True, 0
 
-    def _record_rejection(
-        self, action: ChangeAction, observation: Observation, memory: _LocalState, error: ApiError
-    ) -> None:
-        """Remember a rejection and report it in the server's words."""
+    def _handle_error(
+        self, error: ApiError, action: ChangeAction, observation: Observation, memory: _Memory
+    ) -> ReconcileResult | None:
+        """Return how to go on after a write that failed; None to decide again, because a rejection is remembered."""
+        if isinstance(error, DisruptionBlocked):
+            return _wait(observation, error.message, error.retry_after or DEADLINES.poll)
+        if isinstance(error, NotFound):
+            # The object is gone, and its record soon will be; or one of several API servers cannot resize pods yet.
+            return _wait(observation, error.message, DEADLINES.poll)
+        if is_lost_race(error):
+            seconds = memory.record_failure(first=1)
+            many = memory.failures >= MANY_CONFLICTS
+            waiting = _wait(observation, _ALWAYS_CONFLICT if many else _CONFLICT, seconds)
+            return replace(waiting, state=WorkloadState.FAILED) if many else waiting
+        if error.transient or isinstance(error, Unauthorized):
+            raise error
         message = " ".join(error.message.split())
         if "exceeded quota" in message:
             message += "; raise the quota or lower resourceBounds"
         if isinstance(error, FieldManagerConflict) and "takeOwnership" not in message:
             message += "; the template is left to them, see updateStrategy.takeOwnership"
-        self._log_and_emit(observation.workload, EmitEvent("Warning", "Refused", message), transition="")
+        self._emit(observation, EmitEvent("Warning", "Refused", message), transition="")
         match action:
             case ResizePod(pod=pod, sizes=sizes):
-                memory.rejections[rejection_key(pod.uid, sizes)] = message, observation.now
+                key = rejection_key(pod.uid, sizes)
             case PatchTemplate(sizes=sizes):
-                memory.rejections[rejection_key(observation.workload.uid, sizes)] = message, observation.now
+                key = rejection_key(observation.workload.uid, sizes)
             case _:
-                raise _StopReconcile(ReconcileResult(state=WorkloadState.FAILED, reason=message)) from error
+                return ReconcileResult(state=WorkloadState.FAILED, reason=message)
+        rejections = {**memory.local.rejections, key: Rejection(message, observation.now)}
+        memory.local = replace(memory.local, rejections=rejections)
+        return None
 
-    def _log_and_emit(self, workload: Workload, emit: EmitEvent, *, transition: str) -> None:
+    def _emit(self, observation: Observation, emit: EmitEvent, *, transition: str) -> None:
+        workload, reason, message = observation.workload, emit.reason, emit.message
         log.info(
             "actuation.event",
             workload=str(workload.key),
-            reason=emit.reason,
-            message=emit.message,
+            reason=reason,
+            message=message,
             transition=transition,
         )
-        self._emit(workload, emit)
-
-    def _emit(self, workload: Workload, emit: EmitEvent) -> None:
-        self._cluster.emit(workload, type=emit.type, reason=emit.reason, message=emit.message)
+        self._cluster.emit(workload, type=emit.type, reason=reason, message=message)
 
 
-def _required_slot(action: ChangeAction, workload: Workload) -> _Slot | None:
-    """Return the slot that an action needs; None if it needs none."""
-    match action:
-        case ResizePod(pod=pod, priority=priority) | EvictPod(pod=pod, priority=priority):
-            return _Slot(pod.uid, LimitScope(pod.namespace, pod.node), priority)
-        case WriteAnnotations(start_priority=Priority() as priority):
-            return _Slot(workload.uid, LimitScope(workload.namespace), priority)
-    return None
-
-
-def _change_id(workload: Workload) -> str:
-    annotations = read_change_annotations(workload)
-    return annotations.change.id if annotations and annotations.change else ""
-
-
-def _retry_later(observation: Observation, error: ApiError, seconds: float) -> ReconcileResult:
-    """Return the unchanged state with the server's message and the time of the next attempt."""
-    again = observation.now + math.ceil(seconds)
-    return replace(_build_result(observation, None), reason=error.message, requeue_at=again)
+def _wait(observation: Observation, reason: str, seconds: float) -> ReconcileResult:
+    return _build_result(observation, Wait(observation.now + math.ceil(seconds), reason))
 
 
 def _build_result(observation: Observation, remaining: Wait | Skip | None) -> ReconcileResult:
     """Return the result of a workload whose remaining action is `remaining`."""
-    known = read_change_annotations(observation.workload)
-    again = remaining.until if isinstance(remaining, Wait) else None
     return ReconcileResult(
-        state=_workload_state(observation, known, remaining),
+        state=_workload_state(observation, remaining),
         reason=remaining.reason if remaining else "",
-        requeue_at=again,
-        annotations=known,
+        requeue_at=remaining.until if isinstance(remaining, Wait) else None,
+        annotations=None if observation.unreadable_reason else observation.annotations,
     )
 
 
-def _workload_state(
-    observation: Observation, annotations: ChangeAnnotations | None, remaining: Wait | Skip | None
-) -> WorkloadState:
+def _workload_state(observation: Observation, remaining: Wait | Skip | None) -> WorkloadState:
+    annotations = observation.annotations
     if observation.desired.blocked_reason:
         return WorkloadState.RECOMMENDED
-    if annotations and annotations.change:
+    if annotations.change:
         return WorkloadState.APPLYING
     if observation.desired.hold_reason:
         return WorkloadState.RECOMMENDED
     if isinstance(remaining, Skip):
         return WorkloadState.SKIPPED
-    if annotations and annotations.reverted and observation.now < annotations.reverted.until:
+    if annotations.reverted and observation.now < annotations.reverted.until:
         return WorkloadState.REVERTED
     return WorkloadState.PENDING if remaining else WorkloadState.APPLIED

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from trimtab.actuation.pod_options import OPTIONS_MANAGER, OptionsAnnotation, build_options_patch
+from trimtab.actuation.port import ANNOTATIONS_MANAGER
 from trimtab.actuation.resources import (
     Sizes,
     build_template_patch,
@@ -20,7 +21,7 @@ from trimtab.actuation.resources import (
     split_by_role,
 )
 from trimtab.kube.cache.list_pages import list_records
-from trimtab.kube.cache.projection import Projection, ProjectionCache, R
+from trimtab.kube.cache.projection import Projection, ProjectionCache, R, parse_resource_version
 from trimtab.kube.errors import FieldManagerConflict, Invalid, NotFound, Status
 from trimtab.kube.kinds.metadata import metadata_projection
 from trimtab.kube.kinds.pods import Container, Pod, pod_projection
@@ -29,10 +30,6 @@ from trimtab.kube.rest.client import Client, Object, PatchType
 from trimtab.kube.rest.resources import JOBS, PODS, REPLICA_SETS, Resource
 from trimtab.kube.runtime.event_correlator import EventType, ObjectReference
 from trimtab.kube.runtime.event_recorder import EventRecorder
-
-# The name stays: applied by a new manager, annotations of the first version would keep the old one as a co-
-# owner and could no longer be removed.
-ANNOTATIONS_MANAGER = "trimtab.io-marks"
 
 
 class KubeCluster:
@@ -82,39 +79,38 @@ class KubeCluster:
         found = await self._list(PODS, self._pod_projection, workload)
         return [pod for pod in found if pod.owner and pod.owner.uid in owners]
 
-    async def resize(self, pod: Pod, sizes: Sizes) -> None:
+    async def resize(self, pod: Pod, sizes: Sizes) -> Pod:
         main, sidecars = split_by_role(pod.containers, sizes)
         answer = await self._client.resize(
             pod.name, main, sidecars=sidecars, namespace=pod.namespace, version=str(pod.version)
         )
-        _verify_sizes(sizes, _parse(self._pod_projection, answer).containers, subject="the pod")
+        resized = _parse(self._pod_projection, answer)
+        _verify_sizes(sizes, resized.containers, subject="the pod")
+        return resized
 
-    async def evict(self, pod: Pod) -> None:
+    async def evict(self, pod: Pod) -> Pod:
         # With the version, a pod that changed since the decision is not evicted: it may have got its size meanwhile.
         await self._client.evict(pod.name, namespace=pod.namespace, uid=pod.uid, version=str(pod.version))
+        # The response has no pod. The deletion is the next change after the version that was evicted.
+        return msgspec.structs.replace(pod, deleting=True, version=pod.version + 1)
 
-    async def patch_template(self, workload: Workload, sizes: Sizes, *, take_ownership: bool) -> None:
+    async def patch_template(self, workload: Workload, sizes: Sizes, *, take_ownership: bool) -> Workload:
         current, projection = container_sizes(workload.containers), self._projection(workload.resource)
         # Server-side apply removes a field only if nobody else owns it, and whoever set a limit co-owns it.
         removes = any(list_removed(current[name], wanted) for name, wanted in sizes.items())
-        version = str(workload.version)
+        body = {"metadata": _identify(workload)} | build_template_patch(workload, sizes)
         if removes and take_ownership:
             await self._client.patch(
                 workload.resource,
                 workload.name,
                 build_template_patch(workload, sizes, removing_from=current)
-                | {"metadata": {"resourceVersion": version}},
+                | {"metadata": {"resourceVersion": str(workload.version)}},
                 type=PatchType.STRATEGIC,
                 namespace=workload.namespace,
             )
-            # The patch was the write that had to be based on what was read. Its controller writes a status in the next
+            # The patch was the write that had to be based on the record. Its controller writes a status in the next
             # moment: with a version, the apply would fail and leave the fields to the manager of the patch.
-            version = ""
-        # The uid is set because applying to a deleted object would create it again; the version, because sizes that
-        # somebody else wrote since the decision would be overwritten.
-        named = {"name": workload.name, "namespace": workload.namespace, "uid": workload.uid}
-        named |= {"resourceVersion": version} if version else {}
-        body = {"metadata": named} | build_template_patch(workload, sizes)
+            del body["metadata"]["resourceVersion"]
         if removes and not take_ownership:
             # A dry run comes first: applied in part, the template would have neither the old sizes nor the
             # new ones.
@@ -126,35 +122,35 @@ class KubeCluster:
                     Status(message=words, reason="Conflict", code=FieldManagerConflict.code)
                 )
         answer = await self._client.apply(workload.resource, body, force=take_ownership)
-        _verify_sizes(sizes, _parse(projection, answer).containers, subject="the template")
+        patched = _parse(projection, answer)
+        _verify_sizes(sizes, patched.containers, subject="the template")
+        return patched
 
-    async def patch_options(self, workload: Workload, annotation: OptionsAnnotation) -> None:
+    async def patch_options(self, workload: Workload, annotation: OptionsAnnotation) -> Workload:
         body = build_options_patch(annotation)
-        # The uid is set because applying to a deleted object would create it again.
-        body["metadata"] |= {"name": workload.name, "namespace": workload.namespace, "uid": workload.uid}
-        await self._client.apply(workload.resource, body, manager=OPTIONS_MANAGER)
+        body["metadata"] |= _identify(workload)
+        answer = await self._client.apply(workload.resource, body, manager=OPTIONS_MANAGER)
+        return _parse(self._projection(workload.resource), answer)
 
-    async def scale(self, workload: Workload, replicas: int) -> None:
-        await self._client.scale(
+    async def scale(self, workload: Workload, replicas: int) -> Workload:
+        answer = await self._client.scale(
             workload.resource,
             workload.name,
             replicas,
             namespace=workload.namespace,
             version=str(workload.version),
         )
+        # The response is a Scale, with the version of the workload. Nothing else of its spec has changed since.
+        version = parse_resource_version(answer["metadata"]["resourceVersion"])
+        return msgspec.structs.replace(workload, replicas=replicas, version=version)
 
-    async def annotate(self, workload: Workload, annotations: Mapping[str, str]) -> None:
-        body = {
-            "metadata": {
-                "name": workload.name,
-                "namespace": workload.namespace,
-                "uid": workload.uid,
-                "resourceVersion": str(workload.version),
-                "annotations": dict(annotations),
-            }
-        }
+    async def annotate(
+        self, workload: Workload, annotations: Mapping[str, str], *, manager: str = ANNOTATIONS_MANAGER
+    ) -> Workload:
+        body = {"metadata": _identify(workload) | {"annotations": dict(annotations)}}
         # Forced, because nobody else may own these annotations.
-        await self._client.apply(workload.resource, body, force=True, manager=ANNOTATIONS_MANAGER)
+        answer = await self._client.apply(workload.resource, body, force=True, manager=manager)
+        return _parse(self._projection(workload.resource), answer)
 
     def emit(
         self,
@@ -183,6 +179,54 @@ class KubeCluster:
             self._client, resource, projection, namespace=workload.namespace, labels=workload.selector
         )
         return [record async for record in found]
+
+
+class ReadRecords:
+    """The records of workloads and their pods as last read, for a program that runs no informers."""
+
+    def __init__(self, cluster: KubeCluster) -> None:
+        self._cluster = cluster
+        self._workloads: dict[WorkloadKey, Workload] = {}
+        self._pods: dict[WorkloadKey, dict[str, Pod]] = {}
+
+    async def read(self, key: WorkloadKey) -> None:
+        """Read a workload and its pods."""
+        workload = await self._cluster.get_workload(key)
+        if workload is None:
+            self._workloads.pop(key, None)
+            return
+        self._workloads[key] = workload
+        self._pods[key] = {pod.uid: pod for pod in await self._cluster.list_pods(workload)}
+
+    def get(self, key: WorkloadKey) -> Workload | None:
+        return self._workloads.get(key)
+
+    def list_pods(self, workload: Workload) -> Sequence[Pod]:
+        return list(self._pods[workload.key].values())
+
+    def update(self, record: Workload | Pod) -> None:
+        if isinstance(record, Workload):
+            self._workloads[record.key] = record
+            return
+        for pods in self._pods.values():
+            if record.uid in pods:
+                pods[record.uid] = record
+
+    def outdated_reason(self, workload: Workload) -> str:
+        del workload
+        return ""
+
+
+def _identify(workload: Workload) -> Object:
+    """Return the metadata of an apply to this version of a workload."""
+    return {
+        "name": workload.name,
+        "namespace": workload.namespace,
+        # Applying to a deleted object would create it again.
+        "uid": workload.uid,
+        # What somebody else wrote since the decision would be overwritten.
+        "resourceVersion": str(workload.version),
+    }
 
 
 def _parse(projection: Projection[R], answer: Object) -> R:

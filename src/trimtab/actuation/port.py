@@ -1,8 +1,9 @@
 """The port to a cluster: the operations that actuation needs, on a real cluster (`kube_cluster`) or a
 simulated one.
 
-Reads return the present state, never that of a cache that may lag: an object is read again before it is
-changed, which is rare. Errors are those of `trimtab.kube.errors`, whoever raises them.
+Every write carries the version of the record on which it was decided, and returns the record as it is afterwards. A
+Conflict means that the object has changed since: nothing was written, and whoever decided does so again from a newer
+record. Errors are those of `trimtab.kube.errors`, whoever raises them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,31 @@ from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.kube.runtime.event_correlator import EventType
 
 
+class RecordPort(Protocol):
+    """The records of workloads and pods that informers keep; they may lag behind the server."""
+
+    def get(self, key: WorkloadKey) -> Workload | None:
+        """Return a workload; None if there is none."""
+        ...
+
+    def list_pods(self, workload: Workload) -> Sequence[Pod]:
+        """Return all pods of a workload."""
+        ...
+
+    def update(self, record: Workload | Pod) -> None:
+        """Show a record that a write returned, until the informer has it or a newer one."""
+        ...
+
+    def outdated_reason(self, workload: Workload) -> str:
+        """Return why the records of a workload and its pods are not kept current; empty if they are."""
+        ...
+
+
+# The name stays: applied by a new manager, annotations of the first version would keep the old one as a co-owner and
+# could no longer be removed.
+ANNOTATIONS_MANAGER = "trimtab.io-marks"
+
+
 class ClusterPort(Protocol):
     """The operations of a cluster that actuation uses."""
 
@@ -28,36 +54,36 @@ class ClusterPort(Protocol):
         """Return all pods of the workload as they are now."""
         ...
 
-    async def resize(self, pod: Pod, sizes: Sizes) -> None:
-        """Resize a pod in place; raise Conflict if the pod has changed since it was read."""
+    async def resize(self, pod: Pod, sizes: Sizes) -> Pod:
+        """Resize a pod in place."""
         ...
 
-    async def evict(self, pod: Pod) -> None:
-        """Evict exactly this pod; raise Conflict if it has changed since it was read, and DisruptionBlocked if a
+    async def evict(self, pod: Pod) -> Pod:
+        """Evict exactly this pod, if it still exists, and return it as being deleted; raise DisruptionBlocked if a
         disruption budget forbids it.
         """
         ...
 
-    async def patch_template(self, workload: Workload, sizes: Sizes, *, take_ownership: bool) -> None:
-        """Write these sizes to the pod template; raise Conflict if the workload has changed since it was read, and
-        FieldManagerConflict if another manager owns them and is not to be overruled.
+    async def patch_template(self, workload: Workload, sizes: Sizes, *, take_ownership: bool) -> Workload:
+        """Write these sizes to the pod template; raise FieldManagerConflict if another manager owns them and is not to
+        be overruled.
         """
         ...
 
-    async def patch_options(self, workload: Workload, annotation: OptionsAnnotation) -> None:
+    async def patch_options(self, workload: Workload, annotation: OptionsAnnotation) -> Workload:
         """Write the options in effect to the pod template, together with their annotation; raise
         FieldManagerConflict if another manager owns one of them.
         """
         ...
 
-    async def scale(self, workload: Workload, replicas: int) -> None:
-        """Scale the workload from the number of replicas that it was read with; raise Conflict if that has
-        changed.
-        """
+    async def scale(self, workload: Workload, replicas: int) -> Workload:
+        """Scale the workload."""
         ...
 
-    async def annotate(self, workload: Workload, annotations: Mapping[str, str]) -> None:
-        """Replace our annotations on the workload; raise Conflict if it has changed since it was read."""
+    async def annotate(
+        self, workload: Workload, annotations: Mapping[str, str], *, manager: str = ANNOTATIONS_MANAGER
+    ) -> Workload:
+        """Replace the annotations on the workload that this field manager wrote."""
         ...
 
     def emit(

@@ -15,15 +15,14 @@ import structlog
 
 from trimtab.actuation.change_annotations import read_change_annotations
 from trimtab.actuation.decide.observation import State
-from trimtab.actuation.executor import ReconcileResult, WrittenTransition
+from trimtab.actuation.executor import ChangeExecutor, ReconcileResult, WrittenTransition
 from trimtab.actuation.hold import read_hold
 from trimtab.actuation.port import ClusterPort
 from trimtab.actuation.resources import Sizes, format_sizes, to_manifest
 from trimtab.api.quantity import format_short
-from trimtab.kube.errors import KubeError, describe
+from trimtab.kube.errors import KubeError, describe, is_lost_race
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import Workload
-from trimtab.kube.rest.object_client import ObjectClient
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.policy.resolver import EffectivePolicy
 from trimtab.recommender.oom_kills import OomKill
@@ -34,7 +33,7 @@ from trimtab.store.write_queue import WriteQueue
 log = structlog.get_logger(__name__)
 
 RECOMMENDATION_ANNOTATION = "trimtab.io/recommendation"
-FIELD_MANAGER = "trimtab.io-recommendation"
+RECOMMENDATION_MANAGER = "trimtab.io-recommendation"
 MAX_PENDING = 10_000
 """The number of newest entries kept while the store is unavailable; a few megabytes."""
 
@@ -44,16 +43,16 @@ class AuditRecorder:
 
     def __init__(
         self,
-        client: ObjectClient,
         cluster: ClusterPort,
+        executor: ChangeExecutor,
         store: Store,
         *,
         cluster_name: str,
         metrics: Metrics,
         may_annotate: Callable[[], bool],
     ) -> None:
-        self._client = client
         self._cluster = cluster
+        self._executor = executor
         self._cluster_name = cluster_name
         self._metrics = metrics
         self._may_annotate = may_annotate
@@ -139,11 +138,11 @@ class AuditRecorder:
         )
 
     def record_abandoned_change(self, workload: Workload) -> None:
-        """Report a change in progress that nobody will complete, because no policy selects the workload any more."""
+        """Report a change in progress that nobody will complete, because no policy or Intent has the workload any more."""
         found = read_change_annotations(workload)
         if found and found.change and self._may_annotate():
             sizes = format_sizes(found.change.after)
-            message = f"No policy selects this workload any more: the change to {sizes} stays incomplete"
+            message = f"No policy or active Intent targets this workload any more: the change to {sizes} stays incomplete"
             self._cluster.emit(workload, type="Warning", reason="ChangeAbandoned", message=message)
             log.warning("audit.change_abandoned", workload=str(workload.key), change=found.change.id)
 
@@ -198,19 +197,17 @@ class AuditRecorder:
         )
 
     async def _annotate(self, workload: Workload, text: str) -> None:
-        body = {
-            "metadata": {
-                "name": workload.name,
-                "namespace": workload.namespace,
-                "uid": workload.uid,  # otherwise apply would recreate a deleted workload
-                "annotations": {RECOMMENDATION_ANNOTATION: text},
-            }
-        }
+        annotations = {RECOMMENDATION_ANNOTATION: text}
         try:
-            await self._client.apply(workload.resource, body, force=True, manager=FIELD_MANAGER)
+            await self._executor.write(
+                workload.key,
+                lambda cluster: cluster.annotate(workload, annotations, manager=RECOMMENDATION_MANAGER),
+            )
         # The annotation is for people to read: a workload is sized even if it cannot be annotated.
         except KubeError as error:
-            log.warning("audit.annotation_failed", workload=str(workload.key), error=describe(error))
+            # After a lost race the next reconcile writes it again.
+            if not is_lost_race(error):
+                log.warning("audit.annotation_failed", workload=str(workload.key), error=describe(error))
 
     async def run(self) -> Never:
         """Write pending history records until cancelled."""

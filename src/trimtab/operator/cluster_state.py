@@ -158,6 +158,19 @@ class ClusterState:
     def list_pods(self, workload: Workload) -> list[Pod]:
         return self._pods_in(self.pods, workload)
 
+    def update(self, record: Workload | Pod) -> None:
+        """Show a record that a write returned, until the informer has it or a newer one."""
+        if isinstance(record, Pod):
+            self.pods.update(record)
+        else:
+            self.ownership.update(record)
+
+    def outdated_reason(self, workload: Workload) -> str:
+        """Return why the records of a workload and its pods are not kept current; empty if they are."""
+        errors = self.errors_by_resource()
+        lost = (str(each) for each in (workload.resource, PODS) if str(each) in errors)
+        return next((f"{name} cannot be watched: {errors[name]}" for name in lost), "")
+
     def list_owned(self, workload: Workload) -> tuple[WorkloadKey, ...]:
         """Return the workloads that a workload owns, such as the StatefulSets of a custom resource."""
         members = self.ownership.collect_workloads(workload)

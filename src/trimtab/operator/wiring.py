@@ -235,8 +235,9 @@ class Operator:
         """Build the parts of a leader session; `enqueue` has a workload reconciled soon."""
         ports, cluster_state, resolver = self.ports, self.cluster_state, self.policy_resolver
         cluster_name = cluster_state.cluster_name
-        # One for policies and Intents: the disruption limits are about their changes together.
         limiter = DisruptionLimiter(self.config.disruption_limits.limits)
+        # One for policies and Intents: they never write to one workload at once, and share the disruption limits.
+        executor = ChangeExecutor(self.cluster, cluster_state, may_write=may_write, limiter=limiter)
         gauges = WorkloadGauges(ports.metrics)
         recommender = Recommender(
             ports.sources,
@@ -279,8 +280,8 @@ class Operator:
             intent_targets=self.competitors.intent_targets,
         )
         recorder = AuditRecorder(
-            ports.objects,
             self.cluster,
+            executor,
             ports.store,
             cluster_name=cluster_name,
             metrics=ports.metrics,
@@ -291,7 +292,7 @@ class Operator:
             cluster_state=cluster_state,
             policy_resolver=resolver,
             recommender=recommender,
-            actuator=ChangeExecutor(self.cluster, may_write=may_write, limiter=limiter),
+            executor=executor,
             status_writer=status_writer,
             recorder=recorder,
             guardrails=ports.guardrails or PromqlGuardrailChecker(ports.promql),
@@ -331,7 +332,8 @@ class Operator:
             ),
             executor=PlanExecutor(
                 self.cluster,
-                ChangeExecutor(self.cluster, may_write=may_write, limiter=limiter),
+                cluster_state,
+                executor,
                 may_write=may_write,
                 can_resize_in_place=self._can_resize_in_place,
                 memory_limits_fixed=self._are_memory_limits_fixed,

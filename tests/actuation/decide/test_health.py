@@ -257,7 +257,7 @@ def test_health_judges_a_waiting_canary_by_its_rate_of_restarts() -> None:
         live.created = world.now - 10 * DAY
     nights = (MaintenanceWindow(start="02:00", end="02:25", time_zone="UTC"),)
     actuator, wanted = (
-        ChangeExecutor(world, may_write=lambda: True),
+        ChangeExecutor(world, world.records, may_write=lambda: True),
         wish(NEW, needed_memory={"web": 0}, windows=nights),
     )
     for minute in range(26 * 60):

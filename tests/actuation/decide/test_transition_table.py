@@ -16,6 +16,7 @@ from trimtab.actuation.decide.observation import (
     DesiredChange,
     LocalObservations,
     Observation,
+    Rejection,
     State,
     rejection_key,
 )
@@ -66,7 +67,9 @@ RARE = {
                 change=change(Phase.PROMOTING, way=UpdateMethod.TEMPLATE, patches_template=True)
             ),
         ),
-        sightings=LocalObservations(rejections={rejection_key("uid-web", AFTER): "it belongs to argocd"}),
+        sightings=LocalObservations(
+            rejections={rejection_key("uid-web", AFTER): Rejection("it belongs to argocd", NOW)}
+        ),
     ),
     "MoveOutsideWindow": observe(
         pods=[pod(f"web-{n}", sizes=AFTER, created=NOW - 1000 + n, resize=FULL) for n in range(5)],

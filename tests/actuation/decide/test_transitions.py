@@ -24,7 +24,6 @@ from actuation.builders import (
     workload,
     writes,
 )
-from actuation.world import World
 from trimtab.actuation.actions import (
     ChangeAction,
     EmitEvent,
@@ -55,17 +54,15 @@ from trimtab.actuation.decide.health import (
     compare_health,
     health_since,
 )
-from trimtab.actuation.decide.observation import LocalObservations, rejection_key
+from trimtab.actuation.decide.observation import LocalObservations, Rejection, rejection_key
 from trimtab.actuation.decide.revert import compute_cooldown
 from trimtab.actuation.decide.transitions import next_actions
-from trimtab.actuation.executor import ChangeExecutor
 from trimtab.actuation.resources import Sizes
 from trimtab.api.optimizationpolicy import (
     Canary,
     MaintenanceWindow,
     StartupBoost,
     TemplateUpdate,
-    WorkloadState,
 )
 from trimtab.kube.kinds.pods import ContainerTermination, Pod, PodResize, Resources
 from trimtab.kube.rest.resources import DAEMON_SETS, JOBS
@@ -941,7 +938,9 @@ def test_pods_are_resized_without_a_template_that_another_owns_where_they_need_n
     assert (begins.way, begins.patches_template) == (UpdateMethod.IN_PLACE, True)
     promoted = msgspec.structs.replace(begins, phase=Phase.PROMOTING)
     assert step(promoted, FIVE, update="OnDelete") == [PatchTemplate(AFTER, take_ownership=False)]
-    refused = LocalObservations(rejections={rejection_key("uid-web", AFTER): "kubectl owns it"})
+    refused = LocalObservations(
+        rejections={rejection_key("uid-web", AFTER): Rejection("kubectl owns it", NOW)}
+    )
     noted = marks_of(step(promoted, FIVE, update="OnDelete", sightings=refused)).change
     assert noted is not None
     assert (noted.phase, noted.patches_template) == (Phase.PROMOTING, False)
@@ -1135,23 +1134,6 @@ def test_applied_sizes_are_ignored_after_the_template_was_changed() -> None:
     pods = [pod(f"web-{n}", sizes=new) for n in range(3)]
     on = workload(marks=applied_to({"web": SMALL}), template=new)
     assert "short while ago" in why(next_actions(situation(pods=pods, on=on)))
-
-
-def test_check_cached_finds_work_without_a_request() -> None:
-    world = World(template={"web": SMALL}, replicas=1)
-    glance = ChangeExecutor(world, may_write=lambda: False).check_cached
-    assert glance(workload(), [pod()], wish(), now=NOW) is None
-    same = glance(workload(), [pod()], wish({"web": SMALL}), now=NOW)
-    assert same
-    assert same.state is WorkloadState.APPLIED
-    under_way = workload(marks=ChangeAnnotations(change=change(settled=NOW)), replicas=5)
-    assert glance(under_way, sized(AFTER, 4), wish(), now=NOW) is None
-    barred = glance(workload(), [pod()], wish(can_resize_in_place=False), now=NOW)
-    assert barred
-    assert (barred.state, world.events) == (
-        WorkloadState.SKIPPED,
-        [("Warning", "Skipped", barred.reason)],
-    )
 
 
 # Written and read

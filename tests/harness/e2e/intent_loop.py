@@ -20,7 +20,7 @@ from trimtab.api.kpiprofile import KPIProfileSpec
 from trimtab.intents.kpi.measurement import KpiReading, unknown_reading
 from trimtab.intents.kpi.query import KpiQuery
 from trimtab.kube.cache.informer import Scope
-from trimtab.kube.cache.projection import OwnerReference, Projection, R
+from trimtab.kube.cache.projection import Projection, R
 from trimtab.kube.cache.store import Cache, Index
 from trimtab.kube.kinds.custom import IntentRecord, KPIProfileRecord
 from trimtab.kube.kinds.pods import Pod
@@ -37,7 +37,6 @@ from trimtab.operator.wiring import FixedConfig, Operator, Ports, build_operator
 from trimtab.store import Store
 from trimtab.testing import FakeInformerSet
 
-_OWNER = OwnerReference("Deployment", "web", "uid-web")
 Value = float | None | Callable[[float], float | None]
 
 
@@ -67,14 +66,15 @@ class ScalableWorld(World):
         )
         return replace(seen, container_statuses=states)
 
-    async def scale(self, workload: Workload, replicas: int) -> None:
+    async def scale(self, workload: Workload, replicas: int) -> Workload:
+        self._check_version(workload)
         self.written.append(f"scale {replicas}")
         self.replicas = replicas
         while len(self.pods_by_name) < replicas:
             self.add_pod()
         while len(self.pods_by_name) > replicas:
             self.remove_pod()
-        self.version += 1
+        return self.workload
 
 
 class LiveCache(Cache[R]):
@@ -108,7 +108,7 @@ class WorldInformers(FakeInformerSet):
         super().__init__()
         self._live: dict[Resource, Callable[[], Sequence[Any]]] = {
             DEPLOYMENTS: lambda: [run(world.get_workload(KEY))],
-            PODS: lambda: [replace(each, owner=_OWNER) for each in run(world.list_pods())],
+            PODS: lambda: run(world.list_pods()),
         }
 
     def watch_resource(

@@ -10,7 +10,7 @@ import pytest
 from harness.cluster.cluster import Cluster
 from trimtab.actuation.decide.observation import DesiredChange
 from trimtab.actuation.executor import ChangeExecutor, ReconcileResult
-from trimtab.actuation.kube_cluster import KubeCluster
+from trimtab.actuation.kube_cluster import KubeCluster, ReadRecords
 from trimtab.kube.auth import load_connection
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.rest.client import Client
@@ -47,7 +47,8 @@ class Driver:
     """Reconciles as an operator would: again and again."""
 
     def __init__(self, live: KubeCluster) -> None:
-        self.actuator = ChangeExecutor(live, may_write=lambda: True)
+        self.records = ReadRecords(live)
+        self.actuator = ChangeExecutor(live, self.records, may_write=lambda: True)
         self.ahead = 0
         """Seconds by which our clock is ahead, so that nobody has to wait for them."""
 
@@ -63,6 +64,7 @@ class Driver:
         try:
             async with asyncio.timeout(timeout):
                 while True:
+                    await self.records.read(key)
                     report = await self.actuator.reconcile(key, wish, now=int(time.time()) + self.ahead)
                     assert report is not None
                     if reached(report):

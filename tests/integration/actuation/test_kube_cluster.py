@@ -20,7 +20,7 @@ from harness.faults.faults import Asked, Fault
 from integration.actuation.conftest import Driver
 from trimtab.actuation.decide.observation import DesiredChange
 from trimtab.actuation.executor import ChangeExecutor, ReconcileResult
-from trimtab.actuation.kube_cluster import KubeCluster
+from trimtab.actuation.kube_cluster import KubeCluster, ReadRecords
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, WorkloadState
 from trimtab.kube import errors
@@ -96,12 +96,14 @@ async def test_marks_and_sizes_are_owned_apart_and_nothing_else_is_touched(
     async def annotate(annotations: dict[str, str]) -> None:
         while True:
             with suppress(errors.Conflict):  # its controller writes too
-                return await live.annotate(await now(), annotations)
+                await live.annotate(await now(), annotations)
+                return
 
     async def patch_template() -> None:
         while True:
             with suppress(errors.Conflict):
-                return await live.patch_template(await now(), {"web": AFTER}, take_ownership=True)
+                await live.patch_template(await now(), {"web": AFTER}, take_ownership=True)
+                return
 
     await patch_template()
     await annotate({"trimtab.io/change": "a"})
@@ -333,8 +335,10 @@ async def test_executor_does_not_retry_what_is_forbidden(
 ) -> None:
     await client.create(CRON_JOBS, cron_job(namespace), namespace=namespace)
     fault_proxy.fail_next(faults.status(403), match=_is_write)
-    actuator = ChangeExecutor(troubled, may_write=lambda: True)
     key = WorkloadKey("CronJob", namespace, "web")
+    records = ReadRecords(troubled)
+    await records.read(key)
+    actuator = ChangeExecutor(troubled, records, may_write=lambda: True)
     report = await actuator.reconcile(key, wish({"web": AFTER}), now=1)
     assert report
     assert (report.state, report.requeue_at) == (WorkloadState.FAILED, None)
@@ -342,8 +346,10 @@ async def test_executor_does_not_retry_what_is_forbidden(
 
 
 async def test_executor_drops_a_deleted_workload(live: KubeCluster, namespace: str) -> None:
-    actuator = ChangeExecutor(live, may_write=lambda: True)
-    assert await actuator.reconcile(WorkloadKey("CronJob", namespace, "gone"), wish(), now=1) is None
+    key, records = WorkloadKey("CronJob", namespace, "gone"), ReadRecords(live)
+    await records.read(key)
+    actuator = ChangeExecutor(live, records, may_write=lambda: True)
+    assert await actuator.reconcile(key, wish(), now=1) is None
 
 
 async def test_executor_writes_nothing_after_losing_the_lease(
@@ -351,8 +357,10 @@ async def test_executor_writes_nothing_after_losing_the_lease(
 ) -> None:
     await client.create(CRON_JOBS, cron_job(namespace), namespace=namespace)
     leads = iter([True, False])
-    actuator = ChangeExecutor(troubled, may_write=lambda: next(leads))
     key = WorkloadKey("CronJob", namespace, "web")
+    records = ReadRecords(troubled)
+    await records.read(key)
+    actuator = ChangeExecutor(troubled, records, may_write=lambda: next(leads))
     report = await actuator.reconcile(key, wish({"web": AFTER}, take_ownership=True), now=1)
     assert report
     assert "lost its leader lease" in report.reason
@@ -468,6 +476,7 @@ async def test_executor_resizes_a_statefulset_whose_controller_waits_for_crashin
         report, asked = None, [""]
         async with asyncio.timeout(180):
             while report is None or report.state != state or asked != [sizes, sizes]:
+                await driver.records.read(key)
                 report = await driver.actuator.reconcile(key, wanted, now=int(time.time()) + driver.ahead)
                 asked = await _attend(client, namespace, lambda cpu: cpu == well)
                 await asyncio.sleep(0.1)

@@ -214,7 +214,8 @@ async def scale(live: KubeCluster, key: WorkloadKey) -> None:
         found = await live.get_workload(key)
         assert found is not None
         with suppress(Conflict):
-            return await live.scale(found, 0)
+            await live.scale(found, 0)
+            return
 
 
 async def renew_the_certificate(client: Client) -> None:

@@ -34,7 +34,7 @@ from trimtab.intents.state import ContainerSize, TargetState
 from trimtab.kube.kinds.custom import IntentRecord
 from trimtab.kube.kinds.hpas import AutoscalerTarget, HorizontalPodAutoscaler, UtilizationTarget
 from trimtab.kube.kinds.pods import Container, Resources
-from trimtab.kube.kinds.workloads import Workload, WorkloadKey
+from trimtab.kube.kinds.workloads import Workload
 from trimtab.kube.rest.resources import DEPLOYMENTS, JOBS
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.intent_index import IntentIndex
@@ -310,10 +310,11 @@ async def test_executor_reports_rate_limited_resize_as_transient(
     """And one that waits for pods to be well rests, so that something else is done for them."""
 
     class Busy:
-        def check_cached(self, *_: Any, **__: Any) -> ReconcileResult:
+        async def reconcile(self, *_: Any, **__: Any) -> ReconcileResult:
             return ReconcileResult(state=WorkloadState.PENDING, reason="wait", requeue_at=again)
 
     performer = PlanExecutor(
+        None,  # type: ignore[arg-type]
         None,  # type: ignore[arg-type]
         Busy(),  # type: ignore[arg-type]
         may_write=lambda: True,
@@ -333,37 +334,3 @@ async def test_executor_reports_rate_limited_resize_as_transient(
     )
     assert performed.blocked_reason == "resizeCPU: wait"
     assert performed.is_transient is passes
-
-
-async def test_executor_reports_abandoned_change_once_and_frees_its_slots() -> None:
-    forgotten: list[WorkloadKey] = []
-    told: list[str] = []
-
-    class Under:
-        def check_cached(self, *_: Any, **__: Any) -> ReconcileResult:
-            return ReconcileResult(state=WorkloadState.APPLYING)
-
-        def forget(self, key: WorkloadKey) -> None:
-            forgotten.append(key)
-
-    class Cluster:
-        def emit(self, workload: Workload, *, reason: str, message: str, **_: Any) -> None:
-            told.append(f"{reason} {workload.key}: {message}")
-
-    found = under_change()
-    performer = PlanExecutor(
-        Cluster(),  # type: ignore[arg-type]
-        Under(),  # type: ignore[arg-type]
-        may_write=lambda: True,
-        can_resize_in_place=lambda: True,
-        observation_period=lambda: 1.0,
-    )
-    seen = dataclasses.replace(observed(found), pods=[pod()])
-    await performer.sync_pods(seen, 1000.0)
-    performer.forget_all_but({found.key}, {found.key: found}.get)
-    assert not forgotten
-    for _ in range(2):
-        performer.forget_all_but((), {found.key: found}.get)
-    assert forgotten == [found.key]
-    (line,) = told
-    assert line.startswith("ChangeLeft Deployment shop/web: No active Intent targets this workload any more")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, wraps
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 from trimtab.actuation.change_annotations import (
     ChangeAnnotations,
@@ -14,9 +14,10 @@ from trimtab.actuation.change_annotations import (
     UnreadableAnnotations,
     decode_change_annotations,
 )
+from trimtab.actuation.deadlines import DEADLINES
 from trimtab.actuation.decide.health import MAX_UNAVAILABLE_SHARE, HarmSignals
 from trimtab.actuation.effective_size import PodSync, effective_sizes, live_pods
-from trimtab.actuation.resources import NO_LIMITS, SizeLimits, Sizes, container_sizes
+from trimtab.actuation.resources import NO_LIMITS, SizeLimits, Sizes, container_sizes, is_settled
 from trimtab.api.optimizationpolicy import UpdateStrategy
 from trimtab.kube.kinds.pods import Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
@@ -90,6 +91,13 @@ class DesiredChange:
     """The bounds of the sizes in annotations, which everyone who may annotate the workload can write."""
 
 
+class Rejection(NamedTuple):
+    """A write that the server rejected: its message, and when."""
+
+    message: str
+    at: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class LocalObservations:
     """The observations that a process keeps between reconciles. Losing them costs time, never correctness."""
@@ -100,8 +108,8 @@ class LocalObservations:
     unready_since: Mapping[str, int] = field(default_factory=dict)
     """The time since which each pod, by uid, has not been ready."""
 
-    rejections: Mapping[str, str] = field(default_factory=dict)
-    """The server's message for each rejection, by `rejection_key`."""
+    rejections: Mapping[str, Rejection] = field(default_factory=dict)
+    """The writes that the server rejected, by `rejection_key`."""
 
     patched_change: str = ""
     """The id of the change whose sizes were last written to the template."""
@@ -110,6 +118,24 @@ class LocalObservations:
     """The time of the first observation. Timeouts count from then on, because nobody observed the workload
     before.
     """
+
+    def observe(self, pods: Sequence[Pod], now: int) -> LocalObservations:
+        """Note which pods are not settled or not ready, and forget those that are again."""
+        live = [pod for pod in pods if pod.phase not in {"Succeeded", "Failed"}]
+        waiting = [pod.uid for pod in live if not is_settled(pod, container_sizes(pod.containers))]
+        unready = [pod.uid for pod in live if not pod.ready]
+        return replace(
+            self,
+            unsettled_since={uid: min(self.unsettled_since.get(uid, now), now) for uid in waiting},
+            unready_since={uid: min(self.unready_since.get(uid, now), now) for uid in unready},
+            observed_since=min(self.observed_since or now, now),
+            # The absolute age: with a signed one, a clock that was set back would keep a rejection for as long.
+            rejections={
+                key: rejection
+                for key, rejection in self.rejections.items()
+                if abs(now - rejection.at) < DEADLINES.rejection
+            },
+        )
 
 
 def rejection_key(uid: str, sizes: Sizes) -> str:
@@ -230,7 +256,8 @@ class Observation:
     def rejection(self, uid: str, sizes: Sizes) -> str:
         """Return the server's message if it rejected this size when it was last tried."""
         # Hashing sizes for each pod costs more than everything else here, and rejections are rare.
-        return self.local.rejections.get(rejection_key(uid, sizes), "") if self.local.rejections else ""
+        found = self.local.rejections.get(rejection_key(uid, sizes)) if self.local.rejections else None
+        return found.message if found else ""
 
 
 T = TypeVar("T")

@@ -84,6 +84,16 @@ class Cache(Generic[R]):
         self._reindex(old, record)
         self._notify(old, record)
 
+    def update(self, record: R) -> None:
+        """Replace a record by a newer one that a write returned, which the watch has yet to deliver.
+
+        An object that is gone, or that was recreated under its name, stays as it is: the response of a write may arrive
+        after the events that followed it.
+        """
+        old = self.get(record.name, record.namespace)
+        if old is not None and old.uid == record.uid:
+            self.put(record)
+
     def remove(self, gone: Versioned) -> None:
         """Remove an object that the server has deleted, unless a newer one has its name."""
         old = self.get(gone.name, gone.namespace)

@@ -48,6 +48,11 @@ class Ownership:
                 return found
         return None
 
+    def update(self, workload: Workload) -> None:
+        """Replace the record of a workload by a newer one that a write returned."""
+        if cache := self._workloads.get(workload.resource):
+            cache.update(workload)
+
     def __iter__(self) -> Iterator[Workload]:
         """Iterate over all workloads, including those that others own."""
         for cache in self._workloads.values():

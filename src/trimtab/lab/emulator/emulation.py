@@ -21,7 +21,7 @@ import aiohttp
 
 from trimtab.actuation.decide.observation import DesiredChange
 from trimtab.actuation.executor import ChangeExecutor
-from trimtab.actuation.kube_cluster import KubeCluster
+from trimtab.actuation.kube_cluster import KubeCluster, ReadRecords
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, UpdateStrategy, WorkloadState
 from trimtab.errors import TrimtabError
@@ -118,7 +118,9 @@ class Emulation:
         events = EventRecorder(
             client, component="trimtab.io/stress", instance=config.run, now=lambda: datetime.now(UTC)
         )
-        self._executor = ChangeExecutor(KubeCluster(client, events), may_write=lambda: True)
+        cluster = KubeCluster(client, events)
+        self._records = ReadRecords(cluster)
+        self._executor = ChangeExecutor(cluster, self._records, may_write=lambda: True)
         self._server = UtilizationState(ApiServerTransport(client, config.namespace))
         self._counters: dict[str, Counters] = {}
         self._last_kills: dict[str, str] = {}
@@ -182,6 +184,7 @@ class Emulation:
             needed_memory=need,
             is_urgent=entry.killed,
         )
+        await self._records.read(key)
         report = await self._executor.reconcile(key, desired, now=int(time.time()))
         if report is not None and report.state in {WorkloadState.REVERTED, WorkloadState.SKIPPED}:
             self.resize_errors.append(f"{entry.pod}: {report.reason}")

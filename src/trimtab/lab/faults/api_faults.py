@@ -17,7 +17,7 @@ from trimtab.actuation.change_annotations import (
     read_change_annotations,
 )
 from trimtab.actuation.pod_options import OptionsAnnotation
-from trimtab.actuation.port import ClusterPort
+from trimtab.actuation.port import ANNOTATIONS_MANAGER, ClusterPort
 from trimtab.actuation.resources import Sizes, container_sizes, merge_sizes
 from trimtab.kube.errors import ApiError, Status, TimedOut, error_from_status
 from trimtab.kube.kinds.pods import Pod
@@ -157,55 +157,64 @@ class FaultyCluster:
     async def list_pods(self, workload: Workload) -> Sequence[Pod]:
         return await self._api.call("list", str(workload.key), lambda: self._inner.list_pods(workload))
 
-    async def resize(self, pod: Pod, sizes: Sizes) -> None:
+    async def resize(self, pod: Pod, sizes: Sizes) -> Pod:
         key = _owner_key(pod)
         before = container_sizes(pod.containers)
         after = merge_sizes(before, sizes)
 
-        async def request() -> None:
+        async def request() -> Pod:
             self._refuse(key)
-            await self._inner.resize(pod, self._mutate(key, after))
+            resized = await self._inner.resize(pod, self._mutate(key, after))
             self._report("resize", key, pod=pod, before=before, after=after)
+            return resized
 
-        await self._api.call("resize", f"{key} pod {pod.name}", request)
+        return await self._api.call("resize", f"{key} pod {pod.name}", request)
 
-    async def evict(self, pod: Pod) -> None:
+    async def evict(self, pod: Pod) -> Pod:
         key = _owner_key(pod)
 
-        async def request() -> None:
-            await self._inner.evict(pod)
+        async def request() -> Pod:
+            evicted = await self._inner.evict(pod)
             self._report("evict", key, pod=pod, before=container_sizes(pod.containers))
+            return evicted
 
-        await self._api.call("evict", f"{key} pod {pod.name}", request)
+        return await self._api.call("evict", f"{key} pod {pod.name}", request)
 
-    async def patch_template(self, workload: Workload, sizes: Sizes, *, take_ownership: bool) -> None:
+    async def patch_template(self, workload: Workload, sizes: Sizes, *, take_ownership: bool) -> Workload:
         before = container_sizes(workload.containers)
 
-        async def request() -> None:
+        async def request() -> Workload:
             self._refuse(workload.key)
-            await self._inner.patch_template(workload, sizes, take_ownership=take_ownership)
+            patched = await self._inner.patch_template(workload, sizes, take_ownership=take_ownership)
             self._report("patch", workload.key, before=before, after=merge_sizes(before, sizes))
+            return patched
 
-        await self._api.call("patch", str(workload.key), request)
+        return await self._api.call("patch", str(workload.key), request)
 
-    async def patch_options(self, workload: Workload, annotation: OptionsAnnotation) -> None:
-        async def request() -> None:
+    async def patch_options(self, workload: Workload, annotation: OptionsAnnotation) -> Workload:
+        async def request() -> Workload:
             self._refuse(workload.key)
-            await self._inner.patch_options(workload, annotation)
+            patched = await self._inner.patch_options(workload, annotation)
             self._report("options", workload.key)
+            return patched
 
-        await self._api.call("patch", str(workload.key), request)
+        return await self._api.call("patch", str(workload.key), request)
 
-    async def scale(self, workload: Workload, replicas: int) -> None:
-        async def request() -> None:
-            await self._inner.scale(workload, replicas)
+    async def scale(self, workload: Workload, replicas: int) -> Workload:
+        async def request() -> Workload:
+            scaled = await self._inner.scale(workload, replicas)
             self._report("scale", workload.key)
+            return scaled
 
-        await self._api.call("scale", str(workload.key), request)
+        return await self._api.call("scale", str(workload.key), request)
 
-    async def annotate(self, workload: Workload, annotations: Mapping[str, str]) -> None:
-        async def request() -> None:
-            await self._inner.annotate(workload, annotations)
+    async def annotate(
+        self, workload: Workload, annotations: Mapping[str, str], *, manager: str = ANNOTATIONS_MANAGER
+    ) -> Workload:
+        async def request() -> Workload:
+            annotated = await self._inner.annotate(workload, annotations, manager=manager)
+            if manager != ANNOTATIONS_MANAGER:
+                return annotated  # what people read; no change depends on it
             decoded = decode_change_annotations(annotations, uid=workload.uid)
             self._report(
                 "annotate",
@@ -213,8 +222,9 @@ class FaultyCluster:
                 old=read_change_annotations(workload),
                 new=decoded if isinstance(decoded, ChangeAnnotations) else None,
             )
+            return annotated
 
-        await self._api.call("annotate", str(workload.key), request)
+        return await self._api.call("annotate", str(workload.key), request)
 
     def emit(
         self,

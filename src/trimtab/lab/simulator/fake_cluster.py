@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from trimtab.actuation.kube_cluster import ANNOTATIONS_MANAGER
 from trimtab.actuation.pod_options import OPTIONS_ANNOTATION, OPTIONS_MANAGER, OptionsAnnotation
+from trimtab.actuation.port import ANNOTATIONS_MANAGER
 from trimtab.actuation.resources import Sizes
 from trimtab.kube.errors import Conflict, DisruptionBlocked, Invalid, NotFound, Status
 from trimtab.kube.kinds.pod_requests import qos_class
@@ -40,33 +40,28 @@ class SimulatedCluster:
             for pod in self._get_workload(workload.key).pods.values()
         ]
 
-    async def resize(self, pod: Pod, sizes: Sizes) -> None:
+    async def resize(self, pod: Pod, sizes: Sizes) -> Pod:
         found = self._get_pod(pod)
-        if found.version != pod.version:
-            raise Conflict(
-                _build_status("the object has been modified; read it again", "Conflict", Conflict.code)
-            )
+        _check_version(found.version, pod)
         wanted = with_sizes(found.containers, sizes)
         _validate_resize(found.containers, wanted)
-        if wanted == found.containers:
-            return
-        found.containers = wanted
-        if found.node == UNSCHEDULED:
-            self._world.apply_resize(found)  # no kubelet has the pod yet, so none could defer the resize
-            return
-        found.resize = PodResize(IN_PROGRESS, "", "")
-        found.resize_due = self._world.control_time + RESIZE_DELAY
-        self._world.due_times.put(found.uid, found.resize_due)
-        self._world.mark_changed(found)
+        if wanted != found.containers:
+            found.containers = wanted
+            if found.node == UNSCHEDULED:
+                self._world.apply_resize(found)  # no kubelet has the pod yet, so none could defer the resize
+            else:
+                found.resize = PodResize(IN_PROGRESS, "", "")
+                found.resize_due = self._world.control_time + RESIZE_DELAY
+                self._world.due_times.put(found.uid, found.resize_due)
+                self._world.mark_changed(found)
+        return found.to_record(self._world.node_name(found))
 
-    async def evict(self, pod: Pod) -> None:
+    async def evict(self, pod: Pod) -> Pod:
+        evicted = msgspec.structs.replace(pod, deleting=True, version=pod.version + 1)
         found = self._world.pods.get(pod.uid)
         if found is None:
-            return  # evicting a pod twice has the same effect as once, as on a real cluster
-        if found.version != pod.version:
-            raise Conflict(
-                _build_status("the object has been modified; read it again", "Conflict", Conflict.code)
-            )
+            return evicted  # evicting a pod twice has the same effect as once, as on a real cluster
+        _check_version(found.version, pod)
         workload, budget = found.workload, found.workload.spec.max_unavailable
         if budget is not None and found.ready and workload.replicas - workload.ready >= budget:
             text = "Cannot evict pod as it would violate the pod's disruption budget."
@@ -75,50 +70,47 @@ class SimulatedCluster:
             )
         self._world.delete_pod(found)
         self._world.process_due(self._world.control_time)
+        return evicted
 
-    async def scale(self, workload: Workload, replicas: int) -> None:
-        if self._get_workload(workload.key).replicas != workload.replicas:
-            raise Conflict(
-                _build_status(
-                    "the workload's replicas have changed; read it again", "Conflict", Conflict.code
-                )
-            )
+    async def scale(self, workload: Workload, replicas: int) -> Workload:
+        found = self._get_workload(workload.key)
+        _check_version(found.version, workload)
         self._world.scale_workload(workload.key, replicas)
         self._world.process_due(self._world.control_time)
+        return found.to_record()
 
-    async def patch_template(self, workload: Workload, sizes: Sizes, *, take_ownership: bool) -> None:
+    async def patch_template(self, workload: Workload, sizes: Sizes, *, take_ownership: bool) -> Workload:
         del take_ownership  # no other manager owns fields here
         found = self._get_workload(workload.key)
-        if found.version != workload.version:
-            raise Conflict(
-                _build_status("the object has been modified; read it again", "Conflict", Conflict.code)
-            )
+        _check_version(found.version, workload)
         wanted = with_sizes(found.containers, sizes)
-        if wanted == found.containers:
-            return
-        found.containers = wanted
-        found.revision += 1
-        found.generation += 1
-        self._world.enqueue(found)
-        self._world.process_due(self._world.control_time)
+        if wanted != found.containers:
+            found.containers = wanted
+            found.revision += 1
+            found.generation += 1
+            self._world.enqueue(found)
+            self._world.process_due(self._world.control_time)
+        return found.to_record()
 
-    async def patch_options(self, workload: Workload, annotation: OptionsAnnotation) -> None:
+    async def patch_options(self, workload: Workload, annotation: OptionsAnnotation) -> Workload:
         """Replace the pods with the new options, which change nothing else: caches and power are not simulated."""
         found = self._get_workload(workload.key)
+        _check_version(found.version, workload)
         found.annotations[OPTIONS_MANAGER] = {OPTIONS_ANNOTATION: annotation.encode()}
         found.revision += 1
         found.generation += 1
         self._world.enqueue(found)
         self._world.process_due(self._world.control_time)
+        return found.to_record()
 
-    async def annotate(self, workload: Workload, annotations: Mapping[str, str]) -> None:
+    async def annotate(
+        self, workload: Workload, annotations: Mapping[str, str], *, manager: str = ANNOTATIONS_MANAGER
+    ) -> Workload:
         found = self._get_workload(workload.key)
-        if found.version != workload.version:
-            raise Conflict(
-                _build_status("the object has been modified; read it again", "Conflict", Conflict.code)
-            )
-        found.annotations[ANNOTATIONS_MANAGER] = dict(annotations)
+        _check_version(found.version, workload)
+        found.annotations[manager] = dict(annotations)
         self._world.mark_changed(found)
+        return found.to_record()
 
     def emit(
         self,
@@ -141,6 +133,13 @@ class SimulatedCluster:
         if found is None:
             raise NotFound(_build_status(f'pods "{pod.name}" not found', "NotFound", NotFound.code))
         return found
+
+
+def _check_version(version: int, record: Pod | Workload) -> None:
+    """Reject a write that was decided on a record of another version."""
+    if record.version != version:
+        words = "the object has been modified; read it again"
+        raise Conflict(_build_status(words, "Conflict", Conflict.code))
 
 
 def _validate_resize(before: Sequence[Container], after: Sequence[Container]) -> None:

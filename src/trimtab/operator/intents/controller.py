@@ -118,8 +118,6 @@ class IntentController:
             if self._config().intents.enabled:
                 with self._metrics.intent_cycle_duration.time(), self._isolate_errors():
                     await self.run_once(time.time())
-            else:
-                self._leave_workloads()
             # Without this, slow cycles would be further apart than the interval that the user configured.
             spent = time.monotonic() - started
             await self._wait_for_next_cycle(max(0.1, self._config().intents.interval.seconds - spent))
@@ -138,7 +136,7 @@ class IntentController:
         memory.
         """
         if not self._config().intents.enabled:
-            self._leave_workloads()
+            self._crashing = []
         for observation in self._crashing:
             with self._isolate_errors(intent=str(observation.intent)):
                 workload = (
@@ -157,12 +155,6 @@ class IntentController:
                 if has_running_pod_to_resize(workload, pods, limits):
                     await self._executor.sync_pods(replace(observation, workload=workload, pods=pods), now)
 
-    def _leave_workloads(self) -> None:
-        """Leave all workloads to sizing: Intents are disabled."""
-        self._crashing = []
-        # Their changes keep slots of the disruption limits, which sizing shares.
-        self._executor.forget_all_but((), self._cluster_state.get)
-
     async def run_once(self, now: float) -> None:
         """Reconcile every Intent once."""
         intents = list(self._intent_index.intents)
@@ -178,9 +170,6 @@ class IntentController:
         observations = await self._observer.observe(
             intents, now=now, isolate=lambda intent: self._isolate_errors(intent=str(intent))
         )
-        owned = {each.workload.key for each in observations if each.workload and self._is_controlling(each)}
-        # Before planning, so that abandoned changes free their slots of the disruption limits.
-        self._executor.forget_all_but(owned, self._cluster_state.get)
         self._update_metrics(observations, now)
         self._executed_at = self._last_execution_times(intents, now)
         await self._show_to_plugins(observations)

@@ -8,7 +8,7 @@ so that a policy and an Intent never compete for a pod. Every action is checked 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -27,8 +27,8 @@ from trimtab.actuation.pod_options import (
     advance_options_change,
     start_options_change,
 )
-from trimtab.actuation.port import ClusterPort
-from trimtab.actuation.resources import NO_LIMITS, SizeLimits, Sizes, format_sizes, has_size
+from trimtab.actuation.port import ClusterPort, RecordPort
+from trimtab.actuation.resources import NO_LIMITS, SizeLimits, Sizes, has_size
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, UpdateStrategy
 from trimtab.intents.action import IntentAction
@@ -39,7 +39,7 @@ from trimtab.intents.plugins.client import RemoteActuator
 from trimtab.intents.state import ContainerSize, TargetState
 from trimtab.kube.errors import Conflict, KubeError, NotFound, describe, is_lost_race
 from trimtab.kube.kinds.pods import Pod, Resources
-from trimtab.kube.kinds.workloads import Workload, WorkloadKey
+from trimtab.kube.kinds.workloads import Workload
 from trimtab.operator.intents.guardrails import OPTION_ACTUATORS, RESIZING_ACTUATORS, SCALING_ACTUATORS
 from trimtab.operator.intents.observer import IntentObservation
 from trimtab.sizing.evidence import add_headroom
@@ -66,12 +66,13 @@ class _TransientRefusal(str):
 
 
 class PlanExecutor:
-    """The executor of plans through the cluster port."""
+    """The executor of plans. Everything that it writes to workloads goes through the change executor."""
 
     def __init__(
         self,
         cluster: ClusterPort,
-        actuator: ChangeExecutor,
+        records: RecordPort,
+        executor: ChangeExecutor,
         *,
         may_write: Callable[[], bool],
         can_resize_in_place: Callable[[], bool],
@@ -80,13 +81,13 @@ class PlanExecutor:
         size_limits: Callable[[str], SizeLimits] = lambda _: NO_LIMITS,
     ) -> None:
         self._cluster = cluster
-        self._actuator = actuator
+        self._records = records
+        self._executor = executor
         self._may_write = may_write
         self._can_resize_in_place = can_resize_in_place
         self._memory_limits_fixed = memory_limits_fixed
         self._observation_period = observation_period
         self._size_limits = size_limits
-        self._resized_workloads: set[WorkloadKey] = set()
 
     async def execute(
         self,
@@ -155,22 +156,6 @@ class PlanExecutor:
         workload = observation.workload
         return await self._resize(observation, workload, sizes, now, urgent=True) if workload else None
 
-    def forget_all_but(
-        self, owned: Collection[WorkloadKey], known: Callable[[WorkloadKey], Workload | None]
-    ) -> None:
-        """Forget workloads that no Intent controls any more, and report changes that nobody watches now."""
-        for key in self._resized_workloads.difference(owned):
-            self._resized_workloads.remove(key)
-            self._actuator.forget(key)
-            workload = known(key)
-            annotations = read_change_annotations(workload) if workload else None
-            if workload and annotations and annotations.change and self._may_write():
-                message = (
-                    f"No active Intent targets this workload any more. The change to {format_sizes(annotations.change.after)} "
-                    "stays incomplete unless a policy continues it"
-                )
-                self._cluster.emit(workload, type="Warning", reason="ChangeLeft", message=message)
-
     async def _execute_action(
         self,
         action: IntentAction,
@@ -206,18 +191,17 @@ class PlanExecutor:
         return "no actuator with this name is available"
 
     async def _scale(self, workload: Workload, state: TargetState, replicas: int) -> str:
-        # Read from the API server: the cache may lag behind an HPA or a person who scaled the workload just
-        # now.
-        present = await self._cluster.get_workload(workload.key)
+        present = self._records.get(workload.key)
         # A new workload of the same name has another load: the plan was not made for it.
         if present is None or present.uid != workload.uid:
             return "the workload no longer exists"
         if present.replicas != state.replicas:
             return f"the workload has been scaled to {present.replicas} meanwhile"
         try:
-            await self._cluster.scale(present, replicas)
+            await self._executor.write(workload.key, lambda cluster: cluster.scale(present, replicas))
         except Conflict:
-            # If the response was lost, the retry of a successful write conflicts with itself.
+            # If the response was lost, the retry of a successful write conflicts with itself. Only a live read shows
+            # whether it is done, and starts the cool-down: the records may lag behind.
             found = await self._cluster.get_workload(workload.key)
             if found is None or found.replicas != replicas:
                 raise
@@ -226,7 +210,7 @@ class PlanExecutor:
     async def _set_options(
         self, observation: IntentObservation, workload: Workload, after: TargetState, now: float
     ) -> str:
-        state, present = observation.state, await self._cluster.get_workload(workload.key)
+        state, present = observation.state, self._records.get(workload.key)
         assert state is not None
         if present is None or present.uid != workload.uid:
             return "the workload no longer exists"
@@ -238,7 +222,7 @@ class PlanExecutor:
             cores=after.cpu or 1.0,
             now=now,
         )
-        await self._cluster.patch_options(present, mark)
+        await self._executor.write(workload.key, lambda cluster: cluster.patch_options(present, mark))
         return ""
 
     async def finish_rollout(self, workload: Workload, now: float) -> None:
@@ -249,7 +233,7 @@ class PlanExecutor:
         mark = advance_options_change(workload, now=now)
         if mark is None or not self._may_write():
             return
-        await self._cluster.patch_options(workload, mark)
+        await self._executor.write(workload.key, lambda cluster: cluster.patch_options(workload, mark))
         if mark.phase is OptionsPhase.ROLLING:
             return
         if mark.phase is OptionsPhase.REVERTED:
@@ -266,7 +250,8 @@ class PlanExecutor:
         # The pod may have been deleted since the plan; another one must not be evicted instead.
         if pod is None:
             return f"pod {name} no longer exists"
-        await self._cluster.evict(pod)
+        assert observation.workload is not None
+        await self._executor.write(observation.workload.key, lambda cluster: cluster.evict(pod))
         return ""
 
     async def _resize(
@@ -304,11 +289,7 @@ class PlanExecutor:
         )
         if not self._may_write():
             return None
-        self._resized_workloads.add(workload.key)
-        # Reconcile only if there is something to do: reading all resized workloads again would be expensive in every
-        # cycle.
-        result = self._actuator.check_cached(workload, observation.pods, desired, now=int(now))
-        return result or await self._actuator.reconcile(workload.key, desired, now=int(now))
+        return await self._executor.reconcile(workload.key, desired, now=int(now))
 
 
 def has_running_pod_to_resize(workload: Workload, pods: Iterable[Pod], limits: SizeLimits) -> bool:

@@ -98,7 +98,7 @@ class SizingReconciler:
         cluster_state: ClusterState,
         policy_resolver: PolicyResolver,
         recommender: Recommender,
-        actuator: ChangeExecutor,
+        executor: ChangeExecutor,
         status_writer: PolicyStatusWriter,
         recorder: ChangeRecorder,
         guardrails: GuardrailChecker,
@@ -114,7 +114,7 @@ class SizingReconciler:
         self._cluster_state = cluster_state
         self._policy_resolver = policy_resolver
         self._recommender = recommender
-        self._actuator = actuator
+        self._executor = executor
         self._status_writer = status_writer
         self._recorder = recorder
         self._guardrails = guardrails
@@ -179,8 +179,9 @@ class SizingReconciler:
     ) -> float | None:
         if workload is None or policy is None:
             # Nothing continues the change from now on: without an Event, some pods would keep the other
-            # size unexplained.
-            if self._actuator.forget(key) and workload and not workload.deleting:
+            # size unexplained. What an Intent has under way, it continues.
+            is_left = not self._controlling_intent_name(key) and self._executor.forget(key)
+            if is_left and workload and not workload.deleting:
                 self._recorder.record_abandoned_change(workload)
             self._status_writer.remove_workload(key)
             return None
@@ -345,12 +346,12 @@ class SizingReconciler:
         # it.
         if hold and hold.sizes:
             desired = hold.apply_to(desired)
-        result = self._actuator.check_cached(workload, pods, desired, now=int(now))
-        if result is None:
-            # Only now, because a query for each of thousands of workloads without a change would be a burden.
-            evidence = await self._collect_harm_signals(workload, pods, policy, now)
-            desired = replace(desired, harm_signals=evidence)
-            result = await self._actuator.reconcile(workload.key, desired, now=int(now))
+        result = await self._executor.reconcile(
+            workload.key,
+            desired,
+            now=int(now),
+            collect_signals=lambda: self._collect_harm_signals(workload, pods, policy, now),
+        )
         if result is not None:
             for action in result.actions:
                 if method := METHODS.get(type(action)):

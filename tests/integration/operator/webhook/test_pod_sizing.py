@@ -18,7 +18,7 @@ from harness.e2e.informer_probe import eventually
 from harness.e2e.leader import BRISK, deployment
 from trimtab.actuation.change_annotations import AppliedSizes, ChangeAnnotations, encode_change_annotations
 from trimtab.actuation.hold import HOLD_ANNOTATION
-from trimtab.actuation.kube_cluster import ANNOTATIONS_MANAGER
+from trimtab.actuation.port import ANNOTATIONS_MANAGER
 from trimtab.actuation.resources import container_sizes
 from trimtab.kube.auth import load_connection
 from trimtab.kube.cache.informer_set import InformerSet
