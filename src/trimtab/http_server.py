@@ -35,6 +35,8 @@ async def serve_application(
         access_log=None,
         shutdown_timeout=grace_seconds,
         handler_cancellation=cancel_on_disconnect,
+        # A compressed body of some kilobytes could take gigabytes; no client of ours compresses any.
+        auto_decompress=False,
     )
     try:
         await runner.setup()

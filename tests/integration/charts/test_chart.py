@@ -182,6 +182,19 @@ def test_plugins_of_other_pods_can_reach_the_operator_where_they_may_register(
     assert after["ports"] == [*before["ports"], {"port": 9444}]
 
 
+def test_only_the_api_server_can_reach_the_webhook_where_its_addresses_are_given(helm: Helm) -> None:
+    found = helm.rendered(
+        "operator.apiServerAddresses={10.0.0.0/28,fd00::1/128}",
+        "operator.config.intents.plugins.address=0.0.0.0:9444",
+    )
+    everyone, api_server = one(found, "NetworkPolicy")["spec"]["ingress"]
+    assert everyone == {"ports": [{"port": "metrics"}, {"port": 9444}]}
+    assert api_server == {
+        "from": [{"ipBlock": {"cidr": cidr}} for cidr in ("10.0.0.0/28", "fd00::1/128")],
+        "ports": [{"port": "webhook"}],
+    }
+
+
 def test_values_reach_the_operator(helm: Helm) -> None:
     found = helm.rendered(
         "image.repository=registry.example/trimtab",

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from trimtab.kube.kinds.pods import Resources
 from trimtab.operator.webhook.pod_sizing import build_pod_patch
 
@@ -17,7 +19,9 @@ def pod(**spec: Any) -> dict[str, Any]:
 
 
 def written(stated: dict[str, Any], **sizes: Resources) -> dict[str, str]:
-    return {each["path"]: each["value"] for each in build_pod_patch(stated, lambda _: sizes)}
+    return {
+        each["path"]: each["value"] for each in build_pod_patch(msgspec.json.encode(stated), lambda _: sizes)
+    }
 
 
 def test_cpu_and_memory_of_the_containers_that_are_sized_are_written_and_nothing_else() -> None:

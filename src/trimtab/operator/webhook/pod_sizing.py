@@ -96,20 +96,30 @@ class PodSizer:
         return self._policy_resolver.pod_sync(workload, policy, [pod], intent=intent)
 
 
-def build_pod_patch(stated: Object, size_pod: SizePod) -> list[Object]:
-    """Return the patch; empty for a pod that cannot be read or that has pod-level resources."""
+class _PodSpecWire(msgspec.Struct, rename="camel", frozen=True):
+    resources: dict[str, msgspec.Raw] | None = None
+    containers: list[msgspec.Raw] = []
+    init_containers: list[msgspec.Raw] = []
+
+
+class _PodWire(msgspec.Struct, frozen=True):
+    spec: _PodSpecWire = _PodSpecWire()
+
+
+def build_pod_patch(stated: bytes, size_pod: SizePod) -> list[Object]:
+    """Return the patch for a pod as JSON; empty for one that cannot be read or that has pod-level resources."""
     try:
-        pod = _POD_PROJECTION.project(
-            msgspec.json.decode(msgspec.json.encode(stated), type=_POD_PROJECTION.wire_type)
-        )
+        pod = _POD_PROJECTION.project(msgspec.json.decode(stated, type=_POD_PROJECTION.wire_type))
+        spec = msgspec.json.decode(stated, type=_PodWire).spec
     except (*DECODE_ERRORS, TrimtabError):
         return []
-    spec = stated.get("spec") or {}
-    if pod.owner is None or spec.get("resources"):
+    if pod.owner is None or spec.resources:
         return []
     sizes = size_pod(pod)
     places = [
-        f"{group}/{n}" for group in ("containers", "initContainers") for n in range(len(spec.get(group, ())))
+        f"{group}/{number}"
+        for group, found in (("containers", spec.containers), ("initContainers", spec.init_containers))
+        for number in range(len(found))
     ]
     return [
         {"op": "add", "path": f"/spec/{place}/resources/{kind}/{resource}", "value": amount}

@@ -34,8 +34,14 @@ VALIDATE_PATH: Final = "/validate"
 MUTATE_PATH: Final = "/mutate"
 PODS_PATH: Final = "/pods"
 
-# An object has at most 3 MB in etcd, and a request holds two of them.
-_MAX_BODY_BYTES = 16 << 20
+_MAX_BODY_BYTES = 3 << 20
+"""The largest request: an object has at most 1.5 MB in etcd, and a request holds two of them."""
+_SMALL_BODY_BYTES = 128 << 10
+"""The size up to which requests do not wait for large ones."""
+_MAX_SMALL_REQUESTS, _MAX_LARGE_REQUESTS, _MAX_REVIEWS = 64, 4, 4
+"""The most requests that are received, and reviewed, at the same time by each webhook; others wait."""
+_READ_TIMEOUT = 5.0
+"""The seconds for the body of a request: a client that sends slowly must not keep others out."""
 
 ListPolicies = Callable[[], Iterable[Policy]]
 """A function that returns the existing policies, from a cache."""
@@ -69,7 +75,8 @@ class AdmissionHandlers:
         application.router.add_post(MUTATE_PATH, mutating)
         if size_pod := self._size_pod:
             application.router.add_post(
-                PODS_PATH, self._make_handler("pods", lambda request: _review_pod(request, size_pod))
+                PODS_PATH,
+                self._make_handler("pods", lambda request: _review_pod(request, size_pod), with_spec=False),
             )
         return application
 
@@ -101,15 +108,35 @@ class AdmissionHandlers:
         )
 
     def _make_handler(
-        self, webhook: str, review: Callable[[AdmissionRequest], Awaitable[AdmissionResponse]]
+        self,
+        webhook: str,
+        review: Callable[[AdmissionRequest], Awaitable[AdmissionResponse]],
+        *,
+        with_spec: bool = True,
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
         self._metrics.webhook_reviews.labels(
             webhook, "failed"
         )  # start at 0, so that an alert sees the first failure
 
+        small, large = asyncio.Semaphore(_MAX_SMALL_REQUESTS), asyncio.Semaphore(_MAX_LARGE_REQUESTS)
+        reviewing = asyncio.Semaphore(_MAX_REVIEWS)
+
         async def handle(received: web.Request) -> web.Response:
+            size = received.content_length
+            # Bodies are received by few at a time, and decoded by fewer, so that no flood uses up the memory.
+            async with small if size is not None and size <= _SMALL_BODY_BYTES else large:
+                try:
+                    async with asyncio.timeout(_READ_TIMEOUT):
+                        body = await received.read()
+                except TimeoutError:
+                    self._count(webhook, "failed")
+                    raise web.HTTPRequestTimeout from None
+                async with reviewing:
+                    return await answer_review(body)
+
+        async def answer_review(body: bytes) -> web.Response:
             try:
-                request = decode_request(await received.read())
+                request = decode_request(body, with_spec=with_spec)
             except DECODE_ERRORS as error:
                 self._count(webhook, "failed")
                 return web.Response(status=400, text=f"the request body is not an AdmissionReview: {error}\n")
@@ -136,7 +163,7 @@ class AdmissionHandlers:
 
 async def _review_pod(request: AdmissionRequest, size_pod: SizePod) -> AdmissionResponse:
     """Answer from memory and without a thread: a pod waits for it."""
-    return AdmissionResponse(patch=build_pod_patch(request.object or {}, size_pod))
+    return AdmissionResponse(patch=build_pod_patch(request.raw, size_pod))
 
 
 def _object_name(request: AdmissionRequest) -> str:
