@@ -35,7 +35,7 @@ from trimtab.intents.constraints import PlanConstraints
 from trimtab.intents.effects.fit import add_priors, learn_effects
 from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.objective import Goal, Objective
-from trimtab.intents.plan import Plan, Purpose
+from trimtab.intents.planner import Plan, Purpose
 from trimtab.intents.planners.astar import AStar, AStarSettings
 from trimtab.intents.state import ContainerSize, PodState, TargetState
 from trimtab.kube.kinds.pods import Resources

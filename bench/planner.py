@@ -28,7 +28,7 @@ from trimtab.intents.constraints import PlanConstraints
 from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.effects.user_models import decode_user_model
 from trimtab.intents.objective import Goal, Objective
-from trimtab.intents.plan import Plan, Purpose
+from trimtab.intents.planner import Plan, Purpose
 from trimtab.intents.planners.astar import AStar
 from trimtab.intents.state import ContainerSize, PodState, TargetState
 

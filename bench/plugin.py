@@ -20,8 +20,7 @@ from trimtab.intents.constraints import PlanConstraints
 from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.effects.user_models import decode_user_model
 from trimtab.intents.objective import Goal, Objective
-from trimtab.intents.plan import Plan
-from trimtab.intents.planner import Planner, SearchBudget, create_planner
+from trimtab.intents.planner import Plan, Planner, SearchBudget, create_planner
 from trimtab.intents.plugins.client import RemotePlanner
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
 from trimtab.intents.plugins.protocol import VERSION

@@ -23,13 +23,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trimtab.lab.environments import EnvironmentConfig, GeneratedDemand, MixedDemand, RecordedDemand
+from trimtab.lab.ray_engine import Workers, run_locally
 from trimtab.lab.training import loop, model_card, sources
 from trimtab.lab.training.base import Learner
 from trimtab.lab.training.base_agent import RolloutConfig
 from trimtab.lab.training.forecaster import ForecasterConfig, ForecasterLearner
 from trimtab.lab.training.ppo import PpoConfig, PpoLearner
 from trimtab.lab.training.sac import SacConfig, SacLearner
-from trimtab.lab.training.workers import Workers, run_locally
 from trimtab.usage.files import read_trace
 from trimtab.usage.trace import Trace
 

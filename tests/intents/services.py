@@ -7,8 +7,7 @@ from trimtab.intents.actuator import Actuator, actuator
 from trimtab.intents.constraints import PlanConstraints
 from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.objective import Goal, Objective
-from trimtab.intents.plan import Plan
-from trimtab.intents.planner import SearchBudget
+from trimtab.intents.planner import Plan, SearchBudget
 from trimtab.intents.planners.astar import AStar
 from trimtab.intents.state import ContainerSize, PodState, TargetState
 

@@ -17,7 +17,7 @@ from trimtab.intents.arbitration import (
 from trimtab.intents.capacity import Capacity, FreeResources, additional_requests
 from trimtab.intents.constraints import PlanConstraints
 from trimtab.intents.objective import Objective
-from trimtab.intents.plan import Plan, Purpose
+from trimtab.intents.planner import Plan, Purpose
 from trimtab.intents.planners.astar import AStar
 from trimtab.intents.state import PodState, TargetState
 

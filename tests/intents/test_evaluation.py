@@ -11,7 +11,7 @@ from trimtab.errors import TrimtabError
 from trimtab.intents.effects.fit import decode_effects
 from trimtab.intents.evaluation import median_error, replay
 from trimtab.intents.ido_import import read_effects, read_events
-from trimtab.intents.plan import Purpose
+from trimtab.intents.planner import Purpose
 from trimtab.intents.planners.astar import AStar
 
 

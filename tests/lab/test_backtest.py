@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trimtab.lab.backtest import BacktestSchedule, backtest
-from trimtab.lab.job import BacktestJob, select_schedule_settings
-from trimtab.lab.oracle import Oracle
-from trimtab.lab.sample_data import generate_sample_trace
+from trimtab.lab.backtest import BacktestSchedule, backtest, generate_sample_trace
+from trimtab.lab.job import BacktestJob, Oracle, select_schedule_settings
 from trimtab.lab.scores import CPU_HOUR, GIB, GIB_HOUR
 from trimtab.sizing import Settings, Strategy, TargetRange, Targets, strategy
 from trimtab.sizing.state import Array, Floats, Indices

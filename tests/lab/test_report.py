@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from trimtab.lab.backtest import BacktestSchedule, backtest
+from trimtab.lab.backtest import BacktestSchedule, backtest, generate_sample_trace
 from trimtab.lab.report import BacktestOutcome, describe_partial_coverage, render_page, render_section
-from trimtab.lab.sample_data import generate_sample_trace
 from trimtab.sizing import strategy
 
 

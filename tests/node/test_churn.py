@@ -17,9 +17,9 @@ from trimtab.api.nodeqospolicy import (
 from trimtab.kube.kinds.pods import Resources
 from trimtab.node.cgroups import CgroupVersion, Hierarchy, QosClass
 from trimtab.node.executor import Executor, KnobFiles
+from trimtab.node.metrics import QosMetrics
 from trimtab.node.model import ContainerView, Cpu, Metric, NodeView, PodView, Tier, WindowStats
 from trimtab.node.qos.controller import QosController, load_strategies
-from trimtab.node.qos.metrics import QosMetrics
 from trimtab.node.restore_journal import RestoreJournal
 from trimtab.node.strategies import Eviction
 

@@ -12,8 +12,8 @@ from harness.process import free_port
 from trimtab.errors import TrimtabError
 from trimtab.http_server import serve_application
 from trimtab.kube.runtime.workqueue import WorkQueue
+from trimtab.operator.app import HealthChecks
 from trimtab.operator.config.model import OperatorConfig
-from trimtab.operator.health import HealthChecks
 from trimtab.operator.metrics import Metrics
 
 Get = Callable[[str], Awaitable[tuple[int, str]]]

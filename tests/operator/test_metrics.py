@@ -12,7 +12,7 @@ import yaml
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from trimtab.cli.docsgen import render_operator
-from trimtab.node.qos.metrics import QosMetrics
+from trimtab.node.metrics import QosMetrics
 from trimtab.operator.metrics import Metrics
 
 ROOT = Path(__file__).parents[2]

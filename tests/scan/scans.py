@@ -10,7 +10,7 @@ from trimtab.kube.rest.resources import DEPLOYMENTS, STATEFUL_SETS, Resource
 from trimtab.scan.model import ContainerFinding, ScanResult, SkippedWorkload, WorkloadFinding
 from trimtab.scan.pricing import ResourcePrices
 from trimtab.scan.risk import Risk, assess_risks, rate_severity
-from trimtab.scan.usage_totals import UsageTotals
+from trimtab.scan.usage_model import UsageTotals
 from trimtab.sizing.evidence import Evidence, OomKills
 from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.sizing.recommendation import Factor, Recommendation

@@ -15,7 +15,7 @@ from trimtab.kube.rest.resources import CRON_JOBS, STATEFUL_SETS
 from trimtab.scan.fail_conditions import FailCondition
 from trimtab.scan.pricing import ResourcePrices, format_money, read_prices
 from trimtab.scan.risk import Risk, Severity, assess_risks, rate_severity
-from trimtab.scan.usage_totals import UsageAccumulator, UsageTotals
+from trimtab.scan.usage_model import UsageAccumulator, UsageTotals
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer

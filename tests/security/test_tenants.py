@@ -24,7 +24,7 @@ from trimtab.intents.capacity import Capacity, FreeResources
 from trimtab.intents.constraints import PlanConstraints
 from trimtab.intents.kpi.measurement import KpiDefinition
 from trimtab.intents.objective import Goal
-from trimtab.intents.plan import Plan, Purpose
+from trimtab.intents.planner import Plan, Purpose
 from trimtab.intents.state import PodState
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.policies import Policy

@@ -26,16 +26,15 @@ from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.retry import RetryPolicy
-from trimtab.lab.backtest import BacktestSchedule
+from trimtab.lab.backtest import BacktestSchedule, generate_sample_trace
 from trimtab.lab.job import ORACLE, BacktestJob, Engine, select_schedule_settings
 from trimtab.lab.local_engine import run_on_cores
 from trimtab.lab.ray_engine import LOCAL, RayEngine
 from trimtab.lab.report import BacktestOutcome, describe_partial_coverage, render_page, render_section
-from trimtab.lab.sample_data import generate_sample_trace
 from trimtab.lab.scores import Scores
 from trimtab.plural import format_time_span, pluralize
 from trimtab.scan.source_selection import PROMETHEUS, open_source
-from trimtab.scan.usage_trace import read_usage_trace
+from trimtab.scan.usage_reader import read_usage_trace
 from trimtab.sizing.strategy import STRATEGIES
 from trimtab.usage.files import read_trace
 from trimtab.usage.trace import Trace

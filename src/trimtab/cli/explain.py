@@ -61,7 +61,7 @@ def explain(
     if found.key.name != name:
         print_message(f"{workload}: belongs to {found.key}, whose size Trimtab recommends")
     if output == "png" and output_file is not None:
-        from trimtab.scan.render.png import render_png
+        from trimtab.scan.render.explanation import render_png
 
         write_files({output_file: render_png(found)})
     else:

@@ -11,16 +11,16 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from trimtab.actuation.resources import build_template_patch, list_removed
 from trimtab.atomic_write import write_atomically as write_files
 from trimtab.cli import ignore_closed_pipe, print_message
 from trimtab.cli._common.scan_options import ScanOptions
 from trimtab.cli._common.workload_selection import WorkloadSelection, print_diff
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection
-from trimtab.kube.errors import ApiError, FieldManagerConflict, describe
-from trimtab.kube.rest.client import Client
+from trimtab.kube.errors import ApiError, FieldManagerConflict, Status, describe
+from trimtab.kube.rest.client import Client, PatchType
 from trimtab.printable import escape_invisible
-from trimtab.scan.patches.apply import apply_change
 from trimtab.scan.patches.change import ResourceChange
 from trimtab.scan.patches.documents import FileEdits
 from trimtab.scan.patches.helm_charts import HelmChart
@@ -341,7 +341,7 @@ def _apply(
         async with Client(connection) as client:
             for change in possible:
                 try:
-                    await apply_change(client, change, force=force, dry_run=dry_run)
+                    await _apply_change(client, change, force=force, dry_run=dry_run)
                 except ApiError as error:
                     advice = (
                         "; --force takes them over"
@@ -355,6 +355,33 @@ def _apply(
         return refused
 
     return int(bool(asyncio.run(send())))
+
+
+async def _apply_change(client: Client, change: ResourceChange, *, force: bool, dry_run: bool) -> None:
+    """Apply a change with server-side apply, or validate it with a dry run; raises `ApiError` if the API server rejects it.
+
+    With `force`, take over fields of other managers and remove amounts that are no longer recommended.
+    """
+    workload = change.workload
+    if any(list_removed(change.before[name], after) for name, after in change.after.items()):
+        if not force:
+            message = "another field manager set an amount that is to be removed"
+            raise FieldManagerConflict(
+                Status(message=message, reason="Conflict", code=FieldManagerConflict.code)
+            )
+        # Server-side apply only removes fields without another owner, and whoever set a limit co-owns it.
+        await client.patch(
+            workload.resource,
+            workload.name,
+            build_template_patch(workload, change.after, removing_from=change.before),
+            type=PatchType.STRATEGIC,
+            namespace=workload.namespace,
+            dry_run=dry_run,
+        )
+    # The uid prevents the apply from creating the workload again if it was deleted.
+    named = {"name": workload.name, "namespace": workload.namespace, "uid": workload.uid}
+    body = {"metadata": named, **build_template_patch(workload, change.after)}
+    await client.apply(workload.resource, body, force=force, dry_run=dry_run)
 
 
 def _confirm(count: int, context: str) -> bool:

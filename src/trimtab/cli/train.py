@@ -171,7 +171,7 @@ def _run_training(
     job: TrainingJob, traces: Mapping[str, Trace], folder: Path, every: int, workers: Any, progress: Progress
 ) -> tuple[Any, list[dict[str, float]]]:
     """Train the learner, and return it with the figures of all updates."""
-    from trimtab.lab.training import loop  # after Ray: see `workers`
+    from trimtab.lab.training import loop  # after Ray: see `ray_engine`
 
     task = progress.add_task(f"{job.learner}: gathering", total=job.updates)
     made = _build_learner(job, list(traces.values()), workers)
@@ -241,7 +241,7 @@ def _show_progress(console: Console) -> Iterator[Progress]:
 
 @contextmanager
 def _open_workers(engine: str, address: str) -> Iterator[Any]:
-    from trimtab.lab.training.workers import connect_ray_workers, run_locally
+    from trimtab.lab.ray_engine import connect_ray_workers, run_locally
 
     if engine == "here":
         yield run_locally

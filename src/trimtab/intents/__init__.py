@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 from trimtab.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from trimtab.intents.action import IntentAction
-    from trimtab.intents.actuator import Actuator
+    from trimtab.intents.actuator import Actuator, IntentAction
     from trimtab.intents.constraints import PlanConstraints
     from trimtab.intents.effects.model import EffectModels
     from trimtab.intents.objective import Goal, Objective
-    from trimtab.intents.plan import ExpectedOutcome, Plan
-    from trimtab.intents.planner import Planner, SearchBudget, create_planner
+    from trimtab.intents.planner import ExpectedOutcome, Plan, Planner, SearchBudget, create_planner
     from trimtab.intents.plugins.server import ActuatorService, PlannerService, serve_plugin
     from trimtab.intents.state import ContainerSize, PodState, TargetState
 
@@ -45,11 +43,11 @@ __getattr__ = lazy_exports(
         "ActuatorService": "plugins.server",
         "ContainerSize": "state",
         "EffectModels": "effects.model",
-        "ExpectedOutcome": "plan",
+        "ExpectedOutcome": "planner",
         "Goal": "objective",
-        "IntentAction": "action",
+        "IntentAction": "actuator",
         "Objective": "objective",
-        "Plan": "plan",
+        "Plan": "planner",
         "PlanConstraints": "constraints",
         "Planner": "planner",
         "PlannerService": "plugins.server",

@@ -1,20 +1,46 @@
 """The actuator interface: the planner asks an actuator for possible actions and their expected results.
 
-An actuator's execution against a cluster is not part of this interface. An actuator with wrong predictions causes
-a bad plan, which is evaluated and learned from; it cannot violate a guardrail.
+An action is a proposal: the step of a plan, with its actuator, its parameters and the state expected after it. The
+executor looks up the actuator by its name and carries the action out; that is not part of this interface. An actuator
+with wrong predictions causes a bad plan, which is evaluated and learned from; it cannot violate a guardrail.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
-from trimtab.intents.action import IntentAction
+import msgspec
+
 from trimtab.intents.constraints import PlanConstraints
 from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.objective import Goal
 from trimtab.intents.state import TargetState
 from trimtab.plugins import Family
+
+
+class IntentAction(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    actuator: str
+    parameters: Mapping[str, Any]
+    """The parameters of the actuator, as JSON, so that they can be stored and sent to a plugin."""
+    after: TargetState
+    """The state that is expected after the action."""
+    disruption: float = 0.0
+    """The cost of the action itself, in core-hours, such as for restarts and warm-ups. It is never negative."""
+
+    def describe(self) -> str:
+        """Describe the action in a few words for users."""
+        parts = [
+            f"{name} {_format_value(value)}" for name, value in self.parameters.items() if value is not None
+        ]
+        return f"{self.actuator} {', '.join(parts)}"
+
+
+def _format_value(value: Any) -> str:
+    """Format a value; byte counts keep all their digits."""
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.6g}" if abs(value) < 1e6 else f"{value:,.0f}"
 
 
 class Actuator(Protocol):

@@ -25,7 +25,7 @@ from trimtab.intents.capacity import Capacity, additional_requests
 from trimtab.intents.constraints import PlanConstraints
 from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.objective import Goal
-from trimtab.intents.plan import Plan, Purpose
+from trimtab.intents.planner import Plan, Purpose
 from trimtab.intents.state import TargetState
 
 AGING_PERIOD = 3600.0

@@ -19,8 +19,7 @@ from trimtab.intents.constraints import PlanConstraints
 from trimtab.intents.effects.fit import add_priors, learn_effects
 from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.ido_import import RecordedEvent
-from trimtab.intents.plan import Plan
-from trimtab.intents.planner import Planner
+from trimtab.intents.planner import Plan, Planner
 
 
 class LatencyForecast(NamedTuple):

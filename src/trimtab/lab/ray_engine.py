@@ -1,18 +1,20 @@
-"""Runs on a Ray cluster, a task a run; or on a Ray of this machine, started for the purpose.
+"""Runs and parts of training on a Ray cluster, a task each; or on a Ray of this machine, started for the purpose.
 
 Ray is an extra and loaded only here. Its machines need the same trimtab as this one, and the same kind of processor
 for the same result to the last bit. Ray's own usage report, which goes over the network, is off unless asked for.
+
+Nothing here loads JAX: Ray starts processes by forking, and JAX has threads that do not like that, so Ray comes first.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from socket import create_connection
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from trimtab.errors import TrimtabError
@@ -105,3 +107,27 @@ class RayEngine:
 def _run_job(trace: Trace, run: BacktestJob, schedule: BacktestSchedule) -> Scores:
     # What Ray shares cannot be written; arrays of the same type as elsewhere meet the same compiled code.
     return run.compute_scores(replace(trace, cpu=trace.cpu.copy(), memory=trace.memory.copy()), schedule)
+
+
+A = TypeVar("A")
+B = TypeVar("B")
+Workers = Callable[[Callable[[A], B], Iterable[A]], list[B]]
+"""Calls a function on each of some things, here or elsewhere, and has the results in their order."""
+
+
+def run_locally(function: Callable[[A], B], things: Iterable[A]) -> list[B]:
+    """The `Workers` of this process."""
+    return [function(thing) for thing in things]
+
+
+@contextmanager
+def connect_ray_workers(address: str, *, cpus: int | None = None) -> Iterator[Workers[Any, Any]]:
+    """The `Workers` of the Ray at this address; `local` starts one here."""
+    with RayEngine(address, cpus=cpus).connect() as ray:
+
+        def workers(function: Callable[[Any], Any], things: Iterable[Any]) -> list[Any]:
+            task = ray.remote(function)
+            results: list[Any] = ray.get([task.remote(thing) for thing in things])
+            return results
+
+        yield workers

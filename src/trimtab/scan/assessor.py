@@ -23,8 +23,7 @@ from trimtab.recommender.workload import WorkloadRecommendation, recommend_workl
 from trimtab.scan.model import ContainerFinding, SkippedWorkload, WorkloadFinding, is_missing_requests
 from trimtab.scan.pricing import ResourcePrices
 from trimtab.scan.risk import Risk, assess_risks, rate_severity
-from trimtab.scan.usage_model import UsageModel
-from trimtab.scan.usage_totals import UsageTotals
+from trimtab.scan.usage_model import UsageModel, UsageTotals
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.policy_rules import PolicyRules, SafetyDefaults, describe_qos_obstacle
 from trimtab.sizing.proposal import Proposal, ResourceTarget

@@ -15,7 +15,7 @@ from trimtab.kube.kinds.pods import Pod, Resources, Role
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.scan.pricing import ResourcePrices
 from trimtab.scan.risk import Risk, Severity
-from trimtab.scan.usage_totals import UsageTotals
+from trimtab.scan.usage_model import UsageTotals
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.recommendation import Recommendation
 

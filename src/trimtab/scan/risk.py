@@ -10,7 +10,7 @@ from typing import Literal
 
 from trimtab.kube.kinds.pods import Container, Resources
 from trimtab.scan.pricing import ResourcePrices
-from trimtab.scan.usage_totals import UsageTotals
+from trimtab.scan.usage_model import UsageTotals
 from trimtab.sizing.evidence import Evidence, is_oom_prone, sized_resource
 from trimtab.sizing.policy_rules import PolicyRules
 

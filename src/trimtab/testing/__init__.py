@@ -6,8 +6,7 @@ Each fake passes the same contract tests as the part that it stands for.
 from trimtab.testing.cgroups import FakeCgroupTree
 from trimtab.testing.cluster import FakeCluster
 from trimtab.testing.informers import FakeInformerSet
-from trimtab.testing.promql import FakePromql
-from trimtab.testing.usage import Script, ScriptedSource, steady
+from trimtab.testing.usage import FakePromql, Script, ScriptedSource, steady
 
 __all__ = [
     "FakeCgroupTree",

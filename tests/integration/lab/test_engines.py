@@ -11,16 +11,14 @@ import numpy as np
 import pytest
 
 from trimtab.errors import TrimtabError
-from trimtab.lab.backtest import BacktestSchedule
+from trimtab.lab.backtest import BacktestSchedule, generate_sample_trace
 from trimtab.lab.environments import EnvironmentConfig
 from trimtab.lab.job import ORACLE, BacktestJob, Engine
 from trimtab.lab.local_engine import run_on_cores
-from trimtab.lab.ray_engine import RayEngine
-from trimtab.lab.sample_data import generate_sample_trace
+from trimtab.lab.ray_engine import RayEngine, Workers, connect_ray_workers
+from trimtab.lab.ray_engine import run_locally as in_this_process
 from trimtab.lab.scores import Scores
 from trimtab.lab.training.rollouts import Rollout, RolloutShard, run_shard
-from trimtab.lab.training.workers import Workers, connect_ray_workers
-from trimtab.lab.training.workers import run_locally as in_this_process
 
 TRACES = {"one": generate_sample_trace(12), "two": generate_sample_trace(8, seed=2)}
 RUNS = [

@@ -18,7 +18,7 @@ from trimtab.intents.effects.robust_fit import FitPoints, fit
 from trimtab.intents.effects.samples import decode_state, encode_state
 from trimtab.intents.effects.user_models import decode_user_model as given_by_hand
 from trimtab.intents.objective import Objective
-from trimtab.intents.plan import Purpose
+from trimtab.intents.planner import Purpose
 from trimtab.intents.state import ContainerSize, TargetState
 from trimtab.store.planner_records import Effect, PlannerEvent
 

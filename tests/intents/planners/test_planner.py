@@ -7,14 +7,14 @@ from msgspec.structs import replace
 
 from intents.services import GIB, availability, done, goal, latency, planned, power, service, throughput
 from trimtab.api.intent import ObjectiveVerdict
-from trimtab.intents.action import IntentAction
+from trimtab.intents.actuator import IntentAction
 from trimtab.intents.actuators.scaling import ScaleOut
 from trimtab.intents.constraints import PlanConstraints
 from trimtab.intents.effects.fit import add_priors, learn_effects
 from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.effects.user_models import decode_user_model
 from trimtab.intents.objective import Objective
-from trimtab.intents.plan import Plan, Purpose
+from trimtab.intents.planner import Plan, Purpose
 from trimtab.intents.planners.astar import AStar, AStarSettings
 from trimtab.intents.state import PodState, TargetState
 

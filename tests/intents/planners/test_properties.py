@@ -19,15 +19,13 @@ from intents.services import (
     service,
     throughput,
 )
-from trimtab.intents.action import IntentAction
+from trimtab.intents.actuator import IntentAction
 from trimtab.intents.constraints import PlanConstraints
-from trimtab.intents.cost import ResourceCosts
 from trimtab.intents.effects.fit import add_priors
 from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.objective import Goal
-from trimtab.intents.plan import Purpose
-from trimtab.intents.planner import SearchBudget
-from trimtab.intents.planners.search import Search, SearchProblem
+from trimtab.intents.planner import Purpose, SearchBudget
+from trimtab.intents.planners.search import ResourceCosts, Search, SearchProblem
 from trimtab.intents.state import TargetState
 
 # Made once: a strategy that is made anew for each draw costs more than the draw.
@@ -226,7 +224,7 @@ def _gains(problem: SearchProblem, before: TargetState, deed: IntentAction) -> l
 
 def _all_ranks(problem: SearchProblem) -> list[tuple[bool, float]]:
     """Every way that deeds can be combined in: the slow and sure way."""
-    from trimtab.intents.plan import compute_utility
+    from trimtab.intents.planner import compute_utility
 
     found = []
 

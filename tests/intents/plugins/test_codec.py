@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.api.kpiprofile import KPIType
-from trimtab.intents.action import IntentAction
+from trimtab.intents.actuator import IntentAction
 from trimtab.intents.constraints import PlanConstraints
 from trimtab.intents.objective import Goal, Objective
 from trimtab.intents.plugins.codec import (

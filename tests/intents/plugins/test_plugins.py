@@ -13,15 +13,13 @@ from grpc_tools import protoc
 from harness.process import wait_for
 from trimtab.api.kpiprofile import KPIType
 from trimtab.errors import TrimtabError
-from trimtab.intents.action import IntentAction
-from trimtab.intents.actuator import Actuator, actuator
+from trimtab.intents.actuator import Actuator, IntentAction, actuator
 from trimtab.intents.constraints import PlanConstraints
 from trimtab.intents.effects.fit import learn_effects
 from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.effects.user_models import decode_user_model
 from trimtab.intents.objective import Goal, Objective
-from trimtab.intents.plan import Plan, Purpose
-from trimtab.intents.planner import SearchBudget, create_planner
+from trimtab.intents.planner import Plan, Purpose, SearchBudget, create_planner
 from trimtab.intents.plugins import messages
 from trimtab.intents.plugins.client import RemoteActuator, RemotePlanner, TimeBudget
 from trimtab.intents.plugins.messages import plugin_pb2 as pb

@@ -9,8 +9,7 @@ import aiohttp
 import pytest
 
 from harness.builders import kubeconfigs
-from trimtab.kube.auth.cluster_access import load_connection
-from trimtab.kube.auth.connection import Connection
+from trimtab.kube.auth.connection import Connection, load_connection
 from trimtab.kube.errors import ConfigError
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.builders import kubeconfigs
-from trimtab.kube.auth.cluster_access import ContextSummary, list_contexts
+from trimtab.kube.auth.connection import ContextSummary, list_contexts
 from trimtab.kube.auth.kubeconfig import Kubeconfig, KubeconfigEntry, _merge, read_kubeconfig
 from trimtab.kube.auth.kubeconfig_file import KubeconfigUser
 from trimtab.kube.errors import ConfigError

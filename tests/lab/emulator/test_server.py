@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from aiohttp import web
 
+from trimtab.lab.emulator.emulation import DirectTransport
 from trimtab.lab.emulator.load_profile import LoadProfile, PodDemand
 from trimtab.lab.emulator.server import UtilizationState, encode_upload, serve
 from trimtab.lab.emulator.stress_pod import USAGE_PATH
-from trimtab.lab.emulator.transport import DirectTransport
 
 MIB = 2.0**20
 COURSE = LoadProfile(np.array([0.1, 0.25, 0.5]), np.array([16.0, 32.0, 8.0]) * MIB, step=300.0)

@@ -19,7 +19,7 @@ from trimtab.node.cgroups.knobs import (
 )
 from trimtab.node.executor import Executor, KnobFiles
 from trimtab.node.executor.devices import find_device_numbers
-from trimtab.node.executor.write_order import order_writes
+from trimtab.node.executor.executor import order_writes
 from trimtab.node.restore_journal import RestoreJournal
 
 

@@ -14,6 +14,7 @@ from trimtab.api.nodeqospolicy import NodeQoSPolicySpec
 from trimtab.kube.kinds.pods import Resources
 from trimtab.node.cgroups import QosClass
 from trimtab.node.executor import Executor, KnobFiles
+from trimtab.node.metrics import QosMetrics
 from trimtab.node.model import (
     NODE,
     SYSTEM,
@@ -26,7 +27,6 @@ from trimtab.node.model import (
     WindowStats,
 )
 from trimtab.node.qos.controller import QosController, load_strategies
-from trimtab.node.qos.metrics import QosMetrics
 from trimtab.node.restore_journal import RestoreJournal
 from trimtab.node.strategies import Eviction
 

@@ -14,7 +14,7 @@ from trimtab.node.hooks.adjustments import Adjustment, CountResult, RuntimeConta
 from trimtab.node.hooks.messages import nri_pb2 as pb
 from trimtab.node.hooks.mux import Mux
 from trimtab.node.hooks.nri import PLUGIN, RUNTIME, NriPlugin
-from trimtab.node.qos.metrics import QosMetrics
+from trimtab.node.metrics import QosMetrics
 from trimtab.timing import Backoff
 
 POD = pb.PodSandbox(

@@ -15,9 +15,9 @@ from trimtab.node.cgroups import QosClass
 from trimtab.node.collectors.file_reader import PODS
 from trimtab.node.collectors.node import RemainderCollector
 from trimtab.node.executor import Executor, KnobFiles
+from trimtab.node.metrics import QosMetrics
 from trimtab.node.model import NODE, ContainerView, Cpu, Metric, NodeView, PodView, Tier, pod_subject
 from trimtab.node.qos.controller import QosController, load_strategies
-from trimtab.node.qos.metrics import QosMetrics
 from trimtab.node.restore_journal import RestoreJournal
 from trimtab.node.series import SeriesStore
 from trimtab.node.strategies import Eviction

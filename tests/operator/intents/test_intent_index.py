@@ -24,12 +24,12 @@ from trimtab.actuation.hold import HOLD_ANNOTATION
 from trimtab.api.intent import IntentSpec, ObjectiveSpec, TargetRef
 from trimtab.api.kpiprofile import KPIType
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec, PolicyMode, WorkloadState
-from trimtab.intents.action import IntentAction
+from trimtab.intents.actuator import IntentAction
 from trimtab.intents.constraints import PlanConstraints
 from trimtab.intents.kpi.availability import PodHistory
 from trimtab.intents.objective import Goal
 from trimtab.intents.objective import Objective as PlannedObjective
-from trimtab.intents.plan import Plan, Purpose
+from trimtab.intents.planner import Plan, Purpose
 from trimtab.intents.state import ContainerSize, TargetState
 from trimtab.kube.kinds.custom import IntentRecord
 from trimtab.kube.kinds.hpas import AutoscalerTarget, HorizontalPodAutoscaler, UtilizationTarget

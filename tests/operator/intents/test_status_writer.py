@@ -10,9 +10,9 @@ import msgspec
 from trimtab.api import Intent
 from trimtab.api.crd import build_crd
 from trimtab.api.intent import IntentSpec, ObjectiveSpec, TargetRef
-from trimtab.intents.action import IntentAction
+from trimtab.intents.actuator import IntentAction
 from trimtab.intents.objective import Goal
-from trimtab.intents.plan import Plan, Purpose
+from trimtab.intents.planner import Plan, Purpose
 from trimtab.intents.state import TargetState
 from trimtab.kube.kinds.custom import IntentRecord
 from trimtab.operator.intents.observer import IntentObservation

@@ -3,8 +3,7 @@
 import numpy as np
 from numba.core.dispatcher import Dispatcher
 
-from trimtab.lab.backtest import BacktestSchedule, backtest
-from trimtab.lab.sample_data import generate_sample_trace
+from trimtab.lab.backtest import BacktestSchedule, backtest, generate_sample_trace
 from trimtab.lab.workloads import generate
 from trimtab.sizing import Strategy, Targets, strategy
 from trimtab.sizing.state import Floats

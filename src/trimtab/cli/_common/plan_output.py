@@ -11,8 +11,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from trimtab.intents.action import IntentAction
-from trimtab.intents.plan import ExpectedOutcome, Purpose
+from trimtab.intents.actuator import IntentAction
+from trimtab.intents.planner import ExpectedOutcome, Purpose
 from trimtab.operator.intents.preview import PlanPreview
 from trimtab.plural import pluralize
 

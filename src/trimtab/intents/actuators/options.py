@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
-from trimtab.intents.action import IntentAction
+from trimtab.intents.actuator import IntentAction
 from trimtab.intents.constraints import PlanConstraints
 from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.objective import Goal

@@ -13,8 +13,7 @@ from typing import ClassVar, Literal
 from msgspec.structs import replace
 from pydantic import AliasChoices, Field
 
-from trimtab.intents.action import IntentAction
-from trimtab.intents.actuator import SafeguardAction
+from trimtab.intents.actuator import IntentAction, SafeguardAction
 from trimtab.intents.actuators.candidate_values import (
     evaluate_candidates,
     list_candidate_values,

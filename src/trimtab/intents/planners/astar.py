@@ -19,13 +19,11 @@ from trimtab.api.intent import ObjectiveVerdict
 from trimtab.api.kpiprofile import KPIType
 from trimtab.intents.actuator import Actuator, Safeguard
 from trimtab.intents.constraints import ALL_ACTUATORS, PlanConstraints
-from trimtab.intents.cost import ResourceCosts
 from trimtab.intents.effects.fit import add_priors
 from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.objective import Goal
-from trimtab.intents.plan import ExpectedOutcome, Plan, PlanAlternative, Purpose
-from trimtab.intents.planner import SearchBudget
-from trimtab.intents.planners.search import Search, SearchNode, SearchProblem, SearchResult
+from trimtab.intents.planner import ExpectedOutcome, Plan, PlanAlternative, Purpose, SearchBudget
+from trimtab.intents.planners.search import ResourceCosts, Search, SearchNode, SearchProblem, SearchResult
 from trimtab.intents.state import TargetState
 from trimtab.plugins import Settings
 

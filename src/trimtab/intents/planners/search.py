@@ -3,26 +3,55 @@
 A path takes its actions in the order of the actuators, at most one of each group, because another order leads to
 the same state. Nodes are expanded by the lowest possible final cost, so the first that reaches the goal is the
 cheapest. If none does, all are ranked by what they miss. A larger budget examines the same nodes first in the same
-order, so it never makes the result worse.
+order, so it never makes the result worse. Costs are core-hours of a workload, so that CPU, memory and options can be
+compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
 from math import inf
 from typing import NamedTuple
 
-from trimtab.intents.action import IntentAction
-from trimtab.intents.actuator import Actuator
+import msgspec
+
+from trimtab.intents.actuator import Actuator, IntentAction
 from trimtab.intents.constraints import PlanConstraints
-from trimtab.intents.cost import ResourceCosts
+from trimtab.intents.effects.inputs import CACHE, POWER, option_key
 from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.objective import Goal
-from trimtab.intents.plan import compute_utility
-from trimtab.intents.planner import SearchBudget
+from trimtab.intents.planner import SearchBudget, compute_utility
 from trimtab.intents.planners.heuristic import ActionEstimate, CostLowerBound
 from trimtab.intents.state import TargetState
+
+_GIBIBYTE = 2.0**30
+OPTION_COSTS = {
+    "cache:guaranteed": 0.10,
+    "cache:burstable": 0.05,
+    "power:performance": 0.10,
+    "power:balance-performance": 0.05,
+    "power:balance-power": -0.03,
+    "power:power": -0.05,
+}
+
+
+class ResourceCosts(msgspec.Struct, frozen=True, kw_only=True):
+    per_gibibyte: float = 0.125
+    """The cost of a GiB of memory, in cores: clouds sell about eight GiB with a core."""
+    per_option: Mapping[str, float] = msgspec.field(default_factory=OPTION_COSTS.copy)
+    """The cost of an option per pod, in cores."""
+
+    def cost(self, state: TargetState) -> float:
+        """Return the cost of the requests and options of all pods together."""
+        cpu, memory = state.requests_per_pod()
+        each = cpu + memory / _GIBIBYTE * self.per_gibibyte
+        if state.cache_class:
+            each += self.per_option.get(option_key(CACHE, state.cache_class), 0.0)
+        if state.power_profile:
+            each += self.per_option.get(option_key(POWER, state.power_profile), 0.0)
+        return each * state.replicas
+
 
 _EPSILON = 1e-9
 

@@ -15,13 +15,11 @@ from typing import Any, ClassVar
 import grpc
 import msgspec
 
-from trimtab.intents.action import IntentAction
-from trimtab.intents.actuator import Actuator
+from trimtab.intents.actuator import Actuator, IntentAction
 from trimtab.intents.constraints import PlanConstraints
 from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.objective import Goal
-from trimtab.intents.plan import Plan
-from trimtab.intents.planner import Planner, SearchBudget
+from trimtab.intents.planner import Plan, Planner, SearchBudget
 from trimtab.intents.plugins.codec import (
     InvalidMessageError,
     action_from_message,

@@ -16,12 +16,12 @@ from google.protobuf.struct_pb2 import ListValue, Struct
 from trimtab.api.intent import ObjectiveVerdict
 from trimtab.api.kpiprofile import KPIType
 from trimtab.errors import TrimtabError
-from trimtab.intents.action import IntentAction
+from trimtab.intents.actuator import IntentAction
 from trimtab.intents.capacity import additional_requests
 from trimtab.intents.constraints import PlanConstraints
 from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.objective import Goal, Objective
-from trimtab.intents.plan import ExpectedOutcome, Plan, Purpose
+from trimtab.intents.planner import ExpectedOutcome, Plan, Purpose
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
 from trimtab.intents.state import ContainerSize, PodState, TargetState, count_unplaced
 from trimtab.kube.kinds.workloads import WorkloadKey

@@ -15,8 +15,7 @@ from typing import Any, Protocol
 import grpc
 import structlog
 
-from trimtab.intents.action import IntentAction
-from trimtab.intents.actuator import Actuator, actuator
+from trimtab.intents.actuator import Actuator, IntentAction, actuator
 from trimtab.intents.effects.fit import LEARNED_GROUP, decode_effects
 from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.objective import Goal

@@ -7,8 +7,14 @@ The rest of `kube` needs only this:
     connection = load_connection(context="staging")
 """
 
-from trimtab.kube.auth.cluster_access import ContextSummary, is_running_in_pod, list_contexts, load_connection
-from trimtab.kube.auth.connection import Connection, Identity
+from trimtab.kube.auth.connection import (
+    Connection,
+    ContextSummary,
+    Identity,
+    is_running_in_pod,
+    list_contexts,
+    load_connection,
+)
 
 __all__ = [
     "Connection",

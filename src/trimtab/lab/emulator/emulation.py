@@ -2,7 +2,8 @@
 
 In a period the pods use what they were set to use; at its end their usage, throttling and OOM kills are measured, and
 they get the targets of the next period. Between two periods pods may be resized; the operator's own executor does
-that in place.
+that in place. A pod is reached through the API server, which every kubeconfig can, or straight by its Service within a
+cluster.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ from trimtab.actuation.kube_cluster import KubeCluster, ReadRecords
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, UpdateStrategy, WorkloadState
 from trimtab.errors import TrimtabError
+from trimtab.kube.errors import KubeError
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.rest.client import Client
+from trimtab.kube.rest.resources import SERVICES
 from trimtab.kube.runtime.event_recorder import EventRecorder
-from trimtab.lab.emulator.load_profile import LoadProfile
+from trimtab.lab.emulator.load_profile import LoadProfile, PodDemand
 from trimtab.lab.emulator.meter import (
     CADVISOR,
     Cadvisor,
@@ -41,12 +44,58 @@ from trimtab.lab.emulator.meter import (
 from trimtab.lab.emulator.pods import StressPods, StressPodStatus
 from trimtab.lab.emulator.run_log import PeriodRecord
 from trimtab.lab.emulator.server import UtilizationState, encode_upload, serve
-from trimtab.lab.emulator.stress_pod import CONTAINER, IMAGE
-from trimtab.lab.emulator.transport import ApiServerTransport
+from trimtab.lab.emulator.stress_pod import CONTAINER, IMAGE, PORT, USAGE_PATH
 from trimtab.sizing.evidence import add_headroom
 from trimtab.usage.errors import UsageError
 from trimtab.usage.source import Source, source
 from trimtab.usage.sources.kubelet import KubeletSettings
+
+REQUEST_TIMEOUT = 10.0
+
+
+def _build_params(demand: PodDemand) -> dict[str, str]:
+    return {"milli": str(demand.milli), "mib": str(demand.mib)}
+
+
+class ApiServerTransport:
+    """Needs the right to get services/proxy in the namespace."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client, self._namespace = client, namespace
+
+    async def __call__(self, service: str, demand: PodDemand) -> bool:
+        path = SERVICES.path(namespace=self._namespace, name=f"{service}:{PORT}")
+        try:
+            async with asyncio.timeout(REQUEST_TIMEOUT):
+                await self._client.request(
+                    "GET",
+                    f"{path}/proxy/{USAGE_PATH}",
+                    params=_build_params(demand),
+                    accept="*/*",
+                    read=bytes,
+                )
+        except (KubeError, TimeoutError):
+            return False
+        return True
+
+
+class DirectTransport:
+    """Goes by the name of the Service, or by an address with a port."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+
+    async def __call__(self, service: str, demand: PodDemand) -> bool:
+        host = service if ":" in service else f"{service}:{PORT}"
+        try:
+            async with (
+                asyncio.timeout(REQUEST_TIMEOUT),
+                self._session.get(f"http://{host}/{USAGE_PATH}", params=_build_params(demand)) as answer,
+            ):
+                return answer.status == 200
+        except (aiohttp.ClientError, TimeoutError):
+            return False
+
 
 ONE_SECOND = Duration.from_seconds(1)
 IMMEDIATE_UPDATE = UpdateStrategy(

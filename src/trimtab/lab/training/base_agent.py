@@ -10,10 +10,10 @@ import numpy as np
 from trimtab.lab.environments import EnvironmentConfig
 from trimtab.lab.neural.actions import ACTION_SIZE
 from trimtab.lab.neural.network import Network
+from trimtab.lab.ray_engine import Workers, run_locally
 from trimtab.lab.training import jax_network
 from trimtab.lab.training.base import Learner
 from trimtab.lab.training.rollouts import Rollout, RolloutShard, run_shard
-from trimtab.lab.training.workers import Workers, run_locally
 from trimtab.sizing.state import Array
 from trimtab.usage.trace import Floats
 

@@ -19,11 +19,11 @@ import optax
 
 from trimtab.errors import TrimtabError
 from trimtab.lab.neural.features import FEATURES
+from trimtab.lab.ray_engine import Workers, run_locally
 from trimtab.lab.training import jax_network
 from trimtab.lab.training.base import Learner
 from trimtab.lab.training.dataset import Examples, build_examples
 from trimtab.lab.training.provenance import describe_settings
-from trimtab.lab.training.workers import Workers, run_locally
 from trimtab.sizing.state import Array
 from trimtab.usage.trace import Trace
 

@@ -18,9 +18,9 @@ import numpy.typing as npt
 import optax
 
 from trimtab.lab.neural.actions import ACTION_SIZE, OBSERVATION_SIZE
+from trimtab.lab.ray_engine import Workers, run_locally
 from trimtab.lab.training import jax_network
 from trimtab.lab.training.base_agent import AgentLearner, RolloutConfig, to_numpy_network
-from trimtab.lab.training.workers import Workers, run_locally
 from trimtab.usage.trace import Floats
 
 

@@ -17,10 +17,10 @@ import numpy as np
 import optax
 
 from trimtab.lab.neural.actions import ACTION_SIZE, OBSERVATION_SIZE
+from trimtab.lab.ray_engine import Workers, run_locally
 from trimtab.lab.training import jax_network
 from trimtab.lab.training.base_agent import AgentLearner, RolloutConfig, to_numpy_network
 from trimtab.lab.training.rollouts import MAX_LOG_SPREAD, MIN_LOG_SPREAD, Rollout
-from trimtab.lab.training.workers import Workers, run_locally
 from trimtab.sizing.state import Array
 
 CRITICS = ("one", "two")

@@ -11,8 +11,7 @@ from collections import deque
 from contextlib import ExitStack, suppress
 
 from trimtab.node.cgroups import Hierarchy
-from trimtab.node.collectors.perf import CYCLES, INSTRUCTIONS, CounterGroup, PerfEvent
-from trimtab.node.collectors.unsupported import CollectorUnsupported
+from trimtab.node.collectors.perf import CYCLES, INSTRUCTIONS, CollectorUnsupported, CounterGroup, PerfEvent
 from trimtab.node.model import Metric, NodeView, Tier, container_subject
 from trimtab.node.series import SeriesStore
 

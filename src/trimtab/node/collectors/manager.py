@@ -15,9 +15,9 @@ from trimtab.node.collectors.cpi import CpiCollector
 from trimtab.node.collectors.cpu import CpuCollector
 from trimtab.node.collectors.memory import ContainerMemoryCollector, MemoryCollector
 from trimtab.node.collectors.node import NodeCollector, RemainderCollector
+from trimtab.node.collectors.perf import CollectorUnsupported
 from trimtab.node.collectors.pressure import PressureCollector
 from trimtab.node.collectors.rundelay import RunDelayCollector
-from trimtab.node.collectors.unsupported import CollectorUnsupported
 from trimtab.node.model import NodeView
 from trimtab.node.series import SeriesStore
 from trimtab.timing import Interval, LogOnce

@@ -14,7 +14,10 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
-from trimtab.node.collectors.unsupported import CollectorUnsupported
+
+class CollectorUnsupported(Exception):
+    """The kernel or CPU does not support this measurement; a retry cannot succeed."""
+
 
 PerfEvent = tuple[int, int]
 """The type and config of an event, as in perf_event_open(2)."""

@@ -2,6 +2,10 @@
 
 Everything in the journal that was not decided in a round is restored. A disabled strategy, a deleted policy,
 the end of the agent and its start after a crash are therefore the same case.
+
+Writes are ordered so that a child never allows more than its parent. Growing values come first, top down, each to the
+maximum or union of current and wanted. Shrinking values follow, bottom up, to the exact value. In one cgroup a quota
+grows before its burst and shrinks after it.
 """
 
 from __future__ import annotations
@@ -15,14 +19,31 @@ import structlog
 
 from trimtab.node.arbiter.host_knobs import CACHE_SHARES
 from trimtab.node.arbiter.requests import KnobRef
-from trimtab.node.arbiter.value_order import Value
+from trimtab.node.arbiter.value_order import Value, join
 from trimtab.node.cgroups import CgroupNotFound, CgroupVersion
-from trimtab.node.cgroups.knobs import CPUSET_CPUS
+from trimtab.node.cgroups.knobs import CPU_BURST, CPUSET_CPUS
 from trimtab.node.executor.baseline import Baseline
 from trimtab.node.executor.knob_files import KnobFiles
-from trimtab.node.executor.write_order import order_writes
 from trimtab.node.restore_journal import RestoreJournal
 from trimtab.timing import is_recent
+
+KnobWrite = tuple[KnobRef, Value]
+
+
+def order_writes(wanted: Mapping[KnobRef, Value], now: Mapping[KnobRef, Value]) -> list[KnobWrite]:
+    """Return the writes from the current to the wanted values; none for equal ones."""
+    spots = sorted((ref for ref in wanted if wanted[ref] != now[ref]), key=_depth_key)
+    # A value that neither grows nor shrinks, such as CPUs 0-3 that become 2-5, first becomes the union: a child
+    # on either side stays within its parent at every moment, and cgroup v1 rejects a write that breaks this.
+    growing = {ref: join(now[ref], wanted[ref]) for ref in spots}
+    return [(ref, growing[ref]) for ref in spots if growing[ref] != now[ref]] + [
+        (ref, wanted[ref]) for ref in reversed(spots) if growing[ref] != wanted[ref]
+    ]
+
+
+def _depth_key(ref: KnobRef) -> tuple[int, bool, tuple[str, str]]:
+    return ref.depth, ref.knob == CPU_BURST, ref.key
+
 
 RECHECK_SECONDS = 10.0
 """The seconds after which a value is read again, in case another process wrote it.

@@ -23,9 +23,9 @@ from trimtab.node.arbiter import (
 )
 from trimtab.node.executor.devices import find_device_numbers
 from trimtab.node.executor.executor import Executor, WriteResult
+from trimtab.node.metrics import QosMetrics
 from trimtab.node.model import MetricWindows, NodeView
 from trimtab.node.qos.evictor import Evictor, EvictPod
-from trimtab.node.qos.metrics import QosMetrics
 from trimtab.node.strategies import (
     NO_OUTPUT,
     STRATEGIES,

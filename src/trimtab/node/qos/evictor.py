@@ -9,8 +9,8 @@ import structlog
 
 from trimtab.kube.errors import InternalError, KubeError, describe
 from trimtab.kube.rest.client import Client
+from trimtab.node.metrics import QosMetrics
 from trimtab.node.model import PodView
-from trimtab.node.qos.metrics import QosMetrics
 from trimtab.node.strategies import Eviction
 from trimtab.timing import Cooldown
 

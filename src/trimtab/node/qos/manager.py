@@ -19,10 +19,10 @@ from trimtab.node.executor import Executor, KnobFiles
 from trimtab.node.executor.devices import find_device_numbers
 from trimtab.node.hooks.agent_socket import serve_agent_socket
 from trimtab.node.hooks.tier_defaults import TierDefaults
+from trimtab.node.metrics import QosMetrics
 from trimtab.node.model import MetricWindows, NodeView
 from trimtab.node.qos.controller import QosController, load_strategies
 from trimtab.node.qos.evictor import build_api_evict
-from trimtab.node.qos.metrics import QosMetrics
 from trimtab.node.restore_journal import RestoreJournal, read_boot_id
 
 log = structlog.get_logger(__name__)

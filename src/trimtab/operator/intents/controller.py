@@ -25,7 +25,7 @@ from trimtab.api.meta import Document
 from trimtab.intents.arbitration import PlanDecision, PlanRequest
 from trimtab.intents.constraints import PlanConstraints
 from trimtab.intents.objective import Goal
-from trimtab.intents.plan import Plan, Purpose
+from trimtab.intents.planner import Plan, Purpose
 from trimtab.intents.plugins.client import RemoteActuator
 from trimtab.intents.state import TargetState
 from trimtab.kube.errors import KubeError, describe

@@ -20,7 +20,7 @@ from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.effects.samples import decode_state, encode_state, is_settled
 from trimtab.intents.kpi.availability import Uptime
 from trimtab.intents.objective import Goal
-from trimtab.intents.plan import Plan
+from trimtab.intents.planner import Plan
 from trimtab.intents.state import PodState, TargetState
 from trimtab.operator.config.intents import IntentSettings
 from trimtab.store import PlannerEvent, Store, StoreError

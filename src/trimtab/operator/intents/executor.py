@@ -31,10 +31,10 @@ from trimtab.actuation.port import ClusterPort, RecordPort
 from trimtab.actuation.resources import NO_LIMITS, SizeLimits, Sizes, has_size
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, UpdateStrategy
-from trimtab.intents.action import IntentAction
+from trimtab.intents.actuator import IntentAction
 from trimtab.intents.actuators.resizing import ResizeCpu
 from trimtab.intents.constraints import PlanConstraints
-from trimtab.intents.plan import Plan
+from trimtab.intents.planner import Plan
 from trimtab.intents.plugins.client import RemoteActuator
 from trimtab.intents.state import ContainerSize, TargetState
 from trimtab.kube.errors import Conflict, KubeError, NotFound, describe, is_lost_race

@@ -16,8 +16,7 @@ from trimtab.intents.actuator import Actuator, actuator
 from trimtab.intents.arbitration import PlanDecision, PlanRequest, arbitrate
 from trimtab.intents.capacity import Capacity
 from trimtab.intents.constraints import PlanConstraints
-from trimtab.intents.plan import Plan, Purpose
-from trimtab.intents.planner import PLANNERS, Planner, SearchBudget, create_planner
+from trimtab.intents.planner import PLANNERS, Plan, Planner, Purpose, SearchBudget, create_planner
 from trimtab.intents.plugins.client import RemoteActuator, RemotePlanner, TimeBudget
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
 from trimtab.intents.plugins.registry import PluginRegistry

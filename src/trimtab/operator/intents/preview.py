@@ -19,8 +19,7 @@ from trimtab.intents.effects.fit import add_priors, decode_effects
 from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.kpi.client import PromqlKpiClient
 from trimtab.intents.objective import Goal
-from trimtab.intents.plan import Plan
-from trimtab.intents.planner import PLANNERS, SearchBudget, create_planner
+from trimtab.intents.planner import PLANNERS, Plan, SearchBudget, create_planner
 from trimtab.intents.state import TargetState
 from trimtab.kube.cache.informer_set import InformerSet
 from trimtab.kube.errors import ApiError, NotFound, describe

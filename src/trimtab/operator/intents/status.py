@@ -16,8 +16,8 @@ from trimtab.api.fields import format_time
 from trimtab.api.intent import IntentStatus, ObjectiveVerdict
 from trimtab.api.meta import Document, build_condition, set_conditions
 from trimtab.api.model import upgrade_fields
-from trimtab.intents.action import IntentAction
-from trimtab.intents.plan import Plan
+from trimtab.intents.actuator import IntentAction
+from trimtab.intents.planner import Plan
 from trimtab.kube.kinds.custom import IntentRecord
 from trimtab.operator.intents.observer import IntentObservation
 

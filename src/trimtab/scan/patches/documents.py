@@ -15,9 +15,8 @@ from yaml.nodes import MappingNode, Node
 
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.pods import Resources
-from trimtab.scan.patches.change import ResourceChange
+from trimtab.scan.patches.change import AmountEdits, ResourceChange
 from trimtab.scan.patches.kustomize import UNBUILT, Build
-from trimtab.scan.patches.quantities import AmountEdits
 from trimtab.scan.patches.yaml_edit import (
     Splice,
     TemplateError,

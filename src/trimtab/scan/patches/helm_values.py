@@ -17,7 +17,7 @@ from yaml.nodes import MappingNode, Node
 
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.pods import Resources
-from trimtab.scan.patches.change import ResourceChange
+from trimtab.scan.patches.change import ResourceChange, parse_resources, plan_amounts
 from trimtab.scan.patches.documents import (
     AmbiguousLocation,
     EditLocation,
@@ -38,7 +38,6 @@ from trimtab.scan.patches.helm_charts import (
     is_resources_key,
 )
 from trimtab.scan.patches.helm_releases import HelmValues, find_values
-from trimtab.scan.patches.quantities import parse_resources, plan_amounts
 from trimtab.scan.patches.yaml_edit import Splice, YamlText, find_child, mapping_items, scalar_text
 
 _INSTANCE = "app.kubernetes.io/instance"

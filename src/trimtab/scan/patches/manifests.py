@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from yaml.nodes import MappingNode, Node
 
 from trimtab.errors import TrimtabError
-from trimtab.scan.patches.change import ResourceChange
+from trimtab.scan.patches.change import ResourceChange, plan_amounts
 from trimtab.scan.patches.documents import (
     AmbiguousLocation,
     EditLocation,
@@ -21,7 +21,6 @@ from trimtab.scan.patches.documents import (
     find_no_builds,
     read_documents,
 )
-from trimtab.scan.patches.quantities import plan_amounts
 from trimtab.scan.patches.yaml_edit import NULL, Splice, YamlText, find_child, scalar_text, sequence_items
 
 _PlacedChange = tuple[EditLocation, ResourceChange, str]

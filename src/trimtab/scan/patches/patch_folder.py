@@ -15,11 +15,10 @@ from yaml.nodes import MappingNode
 from trimtab.atomic_write import check_file_name
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.workloads import Workload
-from trimtab.scan.patches.change import ResourceChange
+from trimtab.scan.patches.change import ResourceChange, plan_amounts
 from trimtab.scan.patches.documents import AmbiguousLocation, FileEdits
 from trimtab.scan.patches.kustomize import KUSTOMIZATIONS
 from trimtab.scan.patches.manifests import CONTAINER_LISTS, find_pod_spec
-from trimtab.scan.patches.quantities import plan_amounts
 from trimtab.scan.patches.render import dump_yaml, render_manifest
 from trimtab.scan.patches.yaml_edit import (
     NULL,

@@ -13,7 +13,7 @@ from trimtab.kube.kinds.pods import Pod
 from trimtab.operator.views import WorkloadView
 from trimtab.scan.pricing import ResourcePrices
 from trimtab.scan.risk import assess_risks
-from trimtab.scan.usage_totals import UsageTotals
+from trimtab.scan.usage_model import UsageTotals
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.web.backends.current_usage import PodName, PodUsageSample

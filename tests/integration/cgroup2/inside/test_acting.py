@@ -21,7 +21,7 @@ from trimtab.node.arbiter.host_knobs import MIN_FREE_KBYTES, WATERMARK_SCALE_FAC
 from trimtab.node.cgroups import UNLIMITED
 from trimtab.node.cgroups import knobs as k
 from trimtab.node.executor import Executor, KnobFiles
-from trimtab.node.executor.write_order import order_writes
+from trimtab.node.executor.executor import order_writes
 from trimtab.node.restore_journal import RestoreJournal, read_boot_id
 
 MIB = 1 << 20

@@ -17,8 +17,7 @@ from harness.builders import kubeconfigs
 from harness.builders.certificates import Authority, Pair
 from harness.cluster.cluster import Cluster
 from integration.kube.auth.connect_proxy import ConnectProxy
-from trimtab.kube.auth.cluster_access import load_connection
-from trimtab.kube.auth.connection import Connection, Identity
+from trimtab.kube.auth.connection import Connection, Identity, load_connection
 from trimtab.kube.rest.client import Client
 
 WHO_AM_I = "/apis/authentication.k8s.io/v1/selfsubjectreviews"

@@ -9,7 +9,7 @@ import pytest
 from harness.builders import kubeconfigs
 from harness.builders.certificates import Authority, Pair
 from kube.auth.test_cluster_access import complaint, connect
-from trimtab.kube.auth.cluster_access import load_connection
+from trimtab.kube.auth.connection import load_connection
 from trimtab.kube.errors import ConfigError
 
 

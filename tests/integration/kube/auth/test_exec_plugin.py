@@ -20,8 +20,7 @@ from structlog.testing import capture_logs
 from harness import process
 from harness.builders import kubeconfigs
 from harness.builders.certificates import Authority
-from trimtab.kube.auth.cluster_access import load_connection
-from trimtab.kube.auth.connection import Connection
+from trimtab.kube.auth.connection import Connection, load_connection
 from trimtab.kube.auth.credentials import ClientCredential, decode_redacted
 from trimtab.kube.auth.exec_plugin import ExecPlugin, summarize_output
 from trimtab.kube.auth.kubeconfig import KubeconfigEntry
@@ -442,7 +441,7 @@ def test_exec_plugin_can_prompt_on_a_terminal(plugin: Plugin, tmp_path: Path) ->
     settings = {"command": str(plugin.path), "apiVersion": V1, "interactiveMode": "Always"}
     kubeconfigs.write(tmp_path / "config", user={"exec": settings})
     program = (
-        "import asyncio; from trimtab.kube.auth.cluster_access import load_connection; "
+        "import asyncio; from trimtab.kube.auth.connection import load_connection; "
         f"way = load_connection(kubeconfig={str(tmp_path / 'config')!r}); "
         "print(asyncio.run(way.get_identity()).headers['Authorization'])"
     )

@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from trimtab.kube.auth.cluster_access import load_connection
+from trimtab.kube.auth.connection import load_connection
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.retry import RetryPolicy
 from trimtab.kube.runtime.leader_election import LeaderElector, LeadershipLost

@@ -14,7 +14,7 @@ from harness.builders.objects import node
 from harness.cluster.cluster import Cluster
 from harness.faults import faults
 from harness.faults.faultproxy import FaultProxy
-from trimtab.kube.auth.cluster_access import load_connection
+from trimtab.kube.auth.connection import load_connection
 from trimtab.kube.rest.client import Client, Object
 from trimtab.kube.rest.resources import CONFIG_MAPS, DEPLOYMENTS, EVENTS, NODES, Resource
 from trimtab.kube.rest.retry import RetryPolicy

@@ -21,7 +21,7 @@ from harness.faults import faults
 from harness.faults.faultproxy import FaultProxy
 from harness.process import Process, wait_for
 from trimtab.api.fields import format_micro_time
-from trimtab.kube.auth.cluster_access import load_connection
+from trimtab.kube.auth.connection import load_connection
 from trimtab.kube.errors import KubeError
 from trimtab.kube.rest.client import Client, Object, PatchType
 from trimtab.kube.rest.resources import LEASES

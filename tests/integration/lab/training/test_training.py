@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 from trimtab.errors import TrimtabError
+from trimtab.lab.backtest import generate_sample_trace
 from trimtab.lab.environments import (
     EnvironmentConfig,
     GeneratedDemand,
@@ -30,7 +31,6 @@ from trimtab.lab.environments import (
 )
 from trimtab.lab.neural.actions import ACTION_SIZE, OBSERVATION_SIZE
 from trimtab.lab.neural.network import predict
-from trimtab.lab.sample_data import generate_sample_trace
 from trimtab.lab.training import jax_network, loop, provenance
 from trimtab.lab.training.base import Learner
 from trimtab.lab.training.base_agent import RolloutConfig

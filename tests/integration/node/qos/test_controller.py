@@ -17,9 +17,9 @@ from trimtab.node.arbiter.host_knobs import MIN_FREE_KBYTES
 from trimtab.node.cgroups import UNLIMITED, CgroupVersion, QosClass
 from trimtab.node.cgroups.knobs import CPU_QUOTA, CPUSET_CPUS, MEMORY_HIGH
 from trimtab.node.executor import Executor, KnobFiles
+from trimtab.node.metrics import QosMetrics
 from trimtab.node.model import Metric, NodeView, PodView, Tier, WindowStats
 from trimtab.node.qos.controller import QosController
-from trimtab.node.qos.metrics import QosMetrics
 from trimtab.node.restore_journal import RestoreJournal
 from trimtab.node.strategies import Eviction, StrategyInput, StrategyOutput
 
