@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from trimtab.lab.faults.trace import Trace
+from trimtab.lab.faults.trace import RunTrace
 from trimtab.lab.faults.worlds import WorldSpec
 
 
@@ -81,7 +81,7 @@ class FaultPlan(msgspec.Struct, frozen=True, kw_only=True):
 class FaultInjector:
     """Answers at each port whether a fault hits, and counts those that did."""
 
-    def __init__(self, plan: FaultPlan, *, elapsed: Callable[[], float], trace: Trace) -> None:
+    def __init__(self, plan: FaultPlan, *, elapsed: Callable[[], float], trace: RunTrace) -> None:
         """Create an injector; `elapsed` returns the simulated seconds since the start of the run."""
         self._elapsed = elapsed
         self._trace = trace

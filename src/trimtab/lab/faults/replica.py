@@ -20,7 +20,7 @@ from trimtab.lab.faults.gate import ProcessGate, is_killed
 from trimtab.lab.faults.plan import FaultInjector
 from trimtab.lab.faults.records import Write
 from trimtab.lab.faults.store_faults import open_store
-from trimtab.lab.faults.trace import Trace
+from trimtab.lab.faults.trace import RunTrace
 from trimtab.lab.faults.usage_faults import FaultySource
 from trimtab.lab.faults.watch_faults import FaultyInformers, WatchHub
 from trimtab.lab.simulator.election import SimulatedClock, SimulatedLeases
@@ -50,7 +50,7 @@ class SharedCluster:
     world: SimulatedWorld
     hub: WatchHub
     injector: FaultInjector
-    trace: Trace
+    trace: RunTrace
     usage: SimulatedUsageSource
     objects: SimulatedObjectClient
     config: FixedConfig

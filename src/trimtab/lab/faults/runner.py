@@ -27,7 +27,7 @@ from trimtab.lab.faults.plan import FaultInjector, FaultPlan
 from trimtab.lab.faults.process_faults import Operations
 from trimtab.lab.faults.records import Violation, Write
 from trimtab.lab.faults.replica import SharedCluster
-from trimtab.lab.faults.trace import Trace
+from trimtab.lab.faults.trace import RunTrace
 from trimtab.lab.faults.watch_faults import WatchHub
 from trimtab.lab.faults.world_faults import Environment
 from trimtab.lab.faults.worlds import DAY, WorldSpec, draw_world
@@ -94,7 +94,7 @@ class _Run:
         spec = case.world
         self._case = case
         self._world = world = SimulatedWorld(spec.build_scenario(), seed=spec.seed, start=spec.start)
-        self._trace = Trace(lambda: world.control_time)
+        self._trace = RunTrace(lambda: world.control_time)
         self._injector = FaultInjector(
             case.plan, elapsed=lambda: world.control_time - world.start, trace=self._trace
         )

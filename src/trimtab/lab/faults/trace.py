@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 MAX_LINES = 20_000
 
 
-class Trace:
+class RunTrace:
     """The lines of a run, each with its simulated time, its actor and a text."""
 
     def __init__(self, now: Callable[[], float], *, max_lines: int = MAX_LINES) -> None:

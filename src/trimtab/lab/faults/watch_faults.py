@@ -53,7 +53,7 @@ KINDS = (
 )
 
 
-class WatchEvent(NamedTuple):
+class WatchFaultEvent(NamedTuple):
     """A change of one object, as a watch delivers it."""
 
     at: float
@@ -67,34 +67,36 @@ class WatchHub:
 
     def __init__(self, world: SimulatedWorld) -> None:
         self._world = world
-        self._inboxes: list[deque[WatchEvent]] = []
+        self._inboxes: list[deque[WatchFaultEvent]] = []
         self.objects: dict[tuple[Resource, str, str], Any] = {}
         """The present records."""
 
-    def subscribe(self) -> deque[WatchEvent]:
+    def subscribe(self) -> deque[WatchFaultEvent]:
         """Return the queue of a new subscriber, which has all present objects."""
         inbox = deque(self.list_objects())
         self._inboxes.append(inbox)
         return inbox
 
-    def unsubscribe(self, inbox: deque[WatchEvent]) -> None:
+    def unsubscribe(self, inbox: deque[WatchFaultEvent]) -> None:
         self._inboxes = [each for each in self._inboxes if each is not inbox]
 
-    def list_objects(self) -> list[WatchEvent]:
+    def list_objects(self) -> list[WatchFaultEvent]:
         """List all objects, each as an event that adds it."""
         self.collect()
         now = self._world.control_time
-        return [WatchEvent(now, resource, record, False) for (resource, _, _), record in self.objects.items()]
+        return [
+            WatchFaultEvent(now, resource, record, False) for (resource, _, _), record in self.objects.items()
+        ]
 
     def put(self, resource: Resource, record: Any) -> None:
         """Create or replace an object."""
         self.objects[resource, record.namespace, record.name] = record
-        self._publish(WatchEvent(self._world.control_time, resource, record, False))
+        self._publish(WatchFaultEvent(self._world.control_time, resource, record, False))
 
     def remove(self, resource: Resource, record: Any) -> None:
         """Delete an object; the record has the version of the deletion."""
         self.objects.pop((resource, record.namespace, record.name), None)
-        self._publish(WatchEvent(self._world.control_time, resource, record, True))
+        self._publish(WatchFaultEvent(self._world.control_time, resource, record, True))
 
     def set_status(self, resource: Resource, namespace: str, name: str, status: Object) -> None:
         """Show a written status to those whose records have one."""
@@ -117,7 +119,7 @@ class WatchHub:
             else:
                 self.put(RESOURCES[member.spec.kind], member.to_record())
 
-    def _publish(self, event: WatchEvent) -> None:
+    def _publish(self, event: WatchFaultEvent) -> None:
         for inbox in self._inboxes:
             inbox.append(event)
 
@@ -143,7 +145,7 @@ class FaultyInformers(SimulatedInformerSet):
     def sync(self) -> None:
         self._hub.collect()
         self._expire_watches()
-        due, waiting = [], deque[WatchEvent]()
+        due, waiting = [], deque[WatchFaultEvent]()
         while self._inbox:
             event = self._inbox.popleft()
             if self._is_lost(event):
@@ -164,13 +166,13 @@ class FaultyInformers(SimulatedInformerSet):
                 self._injector.record(fault, fault.target or "all resources")
                 self._lost |= {resource for resource in self._caches if fault.target in {"", resource.kind}}
 
-    def _is_lost(self, event: WatchEvent) -> bool:
+    def _is_lost(self, event: WatchFaultEvent) -> bool:
         if fault := self._injector.hit(_GAP, event.resource.kind):
             self._injector.record(fault, f"{event.resource} {event.record.name}")
             return True
         return False
 
-    def _is_delayed(self, event: WatchEvent) -> bool:
+    def _is_delayed(self, event: WatchFaultEvent) -> bool:
         fault = self._injector.hit(_STALE, event.resource.kind)
         late = self._injector.hit(_DELAYED, event.resource.kind)
         if fault is None and late and event.at + late.amount > self._now():
@@ -180,7 +182,7 @@ class FaultyInformers(SimulatedInformerSet):
         self._injector.record(fault, f"{event.resource} {event.record.name} waits")
         return True
 
-    def _reorder(self, events: list[WatchEvent]) -> list[WatchEvent]:
+    def _reorder(self, events: list[WatchFaultEvent]) -> list[WatchFaultEvent]:
         fault = self._injector.hit(_REORDERED)
         if fault is None or len(events) < 2:
             return events
@@ -201,7 +203,7 @@ class FaultyInformers(SimulatedInformerSet):
                     cache.put(event.record, listed=True)
                 cache.keep_only({event.record.uid for event in present})
 
-    def _deliver(self, event: WatchEvent) -> None:
+    def _deliver(self, event: WatchFaultEvent) -> None:
         times = 1
         if fault := self._injector.hit(_DUPLICATED, event.resource.kind):
             self._injector.record(fault, f"{event.resource} {event.record.name}")

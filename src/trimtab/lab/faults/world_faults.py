@@ -18,7 +18,7 @@ from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.rest.resources import NODES
 from trimtab.lab.faults.api_faults import find_mutation, round_up_memory
 from trimtab.lab.faults.plan import Fault, FaultDetails, FaultInjector, FaultKind, FaultPlan
-from trimtab.lab.faults.trace import Trace
+from trimtab.lab.faults.trace import RunTrace
 from trimtab.lab.faults.watch_faults import WatchHub
 from trimtab.lab.faults.worlds import WorldSpec
 from trimtab.lab.simulator import kubelet
@@ -50,7 +50,7 @@ class _Context:
     world: SimulatedWorld
     hub: WatchHub
     injector: FaultInjector
-    trace: Trace
+    trace: RunTrace
     memory: dict[int, object] = field(default_factory=dict)
     """What a fault remembers from its begin to its end, by its seed."""
 
@@ -306,7 +306,7 @@ class Environment:
     """The faults of the cluster, at their times."""
 
     def __init__(
-        self, plan: FaultPlan, world: SimulatedWorld, hub: WatchHub, injector: FaultInjector, trace: Trace
+        self, plan: FaultPlan, world: SimulatedWorld, hub: WatchHub, injector: FaultInjector, trace: RunTrace
     ) -> None:
         self._world = world
         self._injector = injector

@@ -25,8 +25,7 @@ from trimtab.lab.simulator.scenario import (
     WorkloadSpec,
 )
 from trimtab.operator.config.model import OperatorConfig
-from trimtab.usage.trace import Floats
-from trimtab.usage.trace import Trace as DemandTrace
+from trimtab.usage.trace import Floats, Trace
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -136,7 +135,7 @@ class WorldSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
                     service=ServiceSpec() if workload.is_service else None,
                 )
             )
-        demand = DemandTrace(
+        demand = Trace(
             names=tuple(f"s{series}" for series in range(len(cpu))),
             start=self.start,
             step=self.step,
