@@ -1,79 +1,56 @@
-"""docs/threat-model.md names every right that the manifests grant, and no other."""
+"""The documentation names what every right of our accounts makes possible, and policies that exist."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import yaml
 
+from trimtab.cli.docsgen import render_permissions
+from trimtab.kube.rest.rbac import RBAC_RULES, Component
+
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "threat-model.md").read_text()
 DEPLOY = ROOT / "deploy"
-SECTIONS = {
-    "## If the operator is taken over": ("operator/account.yaml",),
-    "## If the dashboard is on": ("operator/dashboard.yaml",),
-    "## If an agent is taken over": ("agent/account.yaml",),
+MANIFESTS: dict[Component, str] = {
+    "operator": "operator/account.yaml",
+    "dashboard": "operator/dashboard.yaml",
+    "agent": "agent/account.yaml",
 }
+"""The manifest of each account; other tests compare their rules with `RBAC_RULES`."""
 
 
-class Right(NamedTuple):
-    """A verb on a resource, as `kubectl auth can-i` names it."""
-
-    resource: str
-    verb: str
+@pytest.mark.parametrize("component", MANIFESTS)
+def test_permissions_state_the_harm_of_every_right(component: Component) -> None:
+    assert [str(rule) for rule in RBAC_RULES[component] if not rule.risk] == []
 
 
-def granted(*files: str) -> set[Right]:
-    found = set()
-    for file in files:
-        for document in yaml.safe_load_all((DEPLOY / file).read_text()):
-            for rule in document.get("rules", ()):
-                assert "nonResourceURLs" not in rule, "describe it on the page, and count it here"
-                found |= {
-                    Right(f"{resource}.{group}" if group else resource, verb)
-                    for group in rule["apiGroups"]
-                    for resource in rule["resources"]
-                    for verb in rule["verbs"]
-                }
-    return found
+def test_permissions_state_the_limit_of_every_right_to_write() -> None:
+    reviews = {"tokenreviews", "subjectaccessreviews"}  # they answer a question and write nothing
+    unlimited = [
+        str(rule)
+        for component in MANIFESTS
+        for rule in RBAC_RULES[component]
+        if not rule.limit and rule.resource not in reviews and not {"get", "list", "watch"}.issuperset(rule.verbs)
+    ]
+    assert unlimited == []
 
 
-def described(section: str) -> set[Right]:
-    text = PAGE[PAGE.index(section) + len(section) :].partition("\n## ")[0]
-    found = set()
-    for line in text.splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) != 4 or cells[0] in {"resource", "---"}:
-            continue
-        resources, verbs = (re.findall(r"`([^`]+)`", cell) for cell in cells[:2])
-        assert cells[2], f"what {line} makes possible is missing"
-        assert cells[3], f"what limits {line} is missing"
-        found |= {Right(resource, verb) for resource in resources for verb in verbs}
-    return found
-
-
-@pytest.mark.parametrize("section", SECTIONS)
-def test_threat_model_describes_every_right_of_the_manifests(section: str) -> None:
-    assert described(section) == granted(*SECTIONS[section])
-
-
-def test_threat_model_covers_every_manifest_with_rights() -> None:
+def test_permissions_cover_every_manifest_with_rights() -> None:
     files = {
         str(path.relative_to(DEPLOY))
         for path in DEPLOY.rglob("*.yaml")
         if re.search(r"^kind: (Cluster)?Role$", path.read_text(), re.MULTILINE)
     }
-    assert files == {file for each in SECTIONS.values() for file in each}
+    assert files == set(MANIFESTS.values())
 
 
-def test_threat_model_names_policies_that_exist() -> None:
+def test_permissions_name_policies_that_exist() -> None:
     existing = {
         document["metadata"]["name"]
         for path in DEPLOY.rglob("*.yaml")
         for document in yaml.safe_load_all(path.read_text())
         if isinstance(document, dict) and document.get("kind") == "ValidatingAdmissionPolicy"
     }
-    assert set(re.findall(r"`(trimtab-(?:operator|agent)-[\w-]+)`", PAGE)) == existing
+    assert set(re.findall(r"`(trimtab-(?:operator|agent)-[\w-]+)`", render_permissions())) == existing

@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import fields
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -29,6 +30,7 @@ from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.cli import COMMANDS, build_app
 from trimtab.docstrings import read_field_descriptions
 from trimtab.intents.actuator import ACTUATORS
+from trimtab.kube.rest.rbac import RBAC_RULES, Component, RbacRule
 from trimtab.lab.workloads.generator import GENERATORS
 from trimtab.operator.config.model import OperatorConfig, restart_fields
 from trimtab.operator.metrics import LabelHistogram, Metrics
@@ -112,6 +114,46 @@ _DEADLINES: Final = """## Deadlines
 Times after which a wait ends or something is checked again. None of them is a setting; `canary.observation` and
 `canary.evidenceTimeout` are in `updateStrategy`.
 """
+
+
+_PERMISSIONS: Final = """# Permissions
+
+What each account may do, the harm that somebody who has its token can do by that, and what limits it. `deploy/` and the
+chart grant exactly these rules, and `trimtab doctor --process operator` checks them in your cluster. The policies are
+ValidatingAdmissionPolicies of `deploy/` and the chart, for Kubernetes 1.30 or later; they restrict writes, not reads. What
+is defended against whom: [threat model](../explanation/threat-model.md).
+"""
+
+_ACCOUNTS: Final[Mapping[Component, str]] = {
+    "operator": "## Operator\n\nThe ServiceAccount `trimtab-operator`, by `deploy/operator/account.yaml`.",
+    "dashboard": "## Dashboard\n\nMore rules for the operator's account, by `deploy/operator/dashboard.yaml`.",
+    "agent": "## Node agent\n\nThe ServiceAccount `trimtab-agent`, by `deploy/agent/account.yaml`.",
+}
+
+
+def render_permissions() -> str:
+    """Render the rules of each account, those with the same risk and limit in one row."""
+    return _page(_PERMISSIONS, *(f"{head}\n\n{_rule_table(name)}" for name, head in _ACCOUNTS.items()))
+
+
+def _rule_table(component: Component) -> str:
+    rows = [
+        (
+            "<br/>".join(_describe_rule(rule) for rule in rules),
+            ", ".join(f"`{verb}`" for verb in verbs),
+            _cell(risk),
+            _cell(limit) or "nothing",
+        )
+        for (verbs, risk, limit), rules in groupby(
+            RBAC_RULES[component], key=lambda rule: (rule.verbs, rule.risk, rule.limit)
+        )
+    ]
+    return _table(("resource", "verbs", "harm", "limited by"), rows)
+
+
+def _describe_rule(rule: RbacRule) -> str:
+    resource = f"`{rule.resource}.{rule.group}`" if rule.group else f"`{rule.resource}`"
+    return f"{resource} named {', '.join(rule.names)}" if rule.names else resource
 
 
 def render_transitions() -> str:
@@ -199,6 +241,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "sources.md": lambda: render_plugins(_SOURCES, SOURCES),
     "actuators.md": lambda: render_plugins(_ACTUATORS, ACTUATORS),
     "transitions.md": render_transitions,
+    "permissions.md": render_permissions,
     "workloads.md": lambda: render_plugins(_WORKLOADS, GENERATORS),
 }
 """The function that renders each page, by file name."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from trimtab.api import GROUP
@@ -32,11 +32,20 @@ class RbacRule:
     """The names of the objects that the rule covers; empty for all."""
     own_namespace: bool = False
     """The rule applies in our own namespace only."""
+    risk: str = field(default="", compare=False)
+    """The harm that somebody who has the process's token can do by this rule, for docs/reference/permissions.md."""
+    limit: str = field(default="", compare=False)
+    """The bounds of that harm; empty if there are none."""
 
     def __str__(self) -> str:
         name = f"{self.resource}.{self.group}" if self.group else self.resource
         which = f" {', '.join(self.names)}" if self.names else ""
         return f"{', '.join(self.verbs)} {name}{which}"
+
+
+
+def _explain(risk: str, limit: str, *rules: RbacRule) -> tuple[RbacRule, ...]:
+    return tuple(replace(rule, risk=risk, limit=limit) for rule in rules)
 
 
 _READ = ("get", "list", "watch")
@@ -67,56 +76,148 @@ _SCAN_RULES = (
 RBAC_RULES: dict[Component, tuple[RbacRule, ...]] = {
     "scan": _SCAN_RULES,
     "operator": (
-        RbacRule("", "pods", _LIST_WATCH),
-        RbacRule("", "nodes", _LIST_WATCH),
-        RbacRule("", "namespaces", _LIST_WATCH),
-        RbacRule("", "services", ("list",)),
-        RbacRule("", "limitranges", _LIST_WATCH),
-        RbacRule("", "resourcequotas", _LIST_WATCH),
-        RbacRule("autoscaling", "horizontalpodautoscalers", _LIST_WATCH),
-        RbacRule("metrics.k8s.io", "pods", ("list",)),
-        RbacRule("", "pods/resize", ("patch",)),
-        RbacRule("", "pods/eviction", ("create",)),
+        *_explain(
+            "read the specs of all pods, with literal values of environment variables",
+            "no access to Secrets and ConfigMaps; keep secrets out of pod specs",
+            RbacRule("", "pods", _LIST_WATCH),
+            RbacRule("", "nodes", _LIST_WATCH),
+            RbacRule("", "namespaces", _LIST_WATCH),
+            RbacRule("", "limitranges", _LIST_WATCH),
+            RbacRule("", "resourcequotas", _LIST_WATCH),
+            RbacRule("autoscaling", "horizontalpodautoscalers", _LIST_WATCH),
+        ),
+        *_explain(
+            "read them",
+            "",
+            RbacRule("", "services", ("list",)),
+            RbacRule("metrics.k8s.io", "pods", ("list",)),
+            RbacRule("autoscaling.k8s.io", "verticalpodautoscalercheckpoints", ("list",)),
+        ),
         # Before a workload is changed, it is read once more from the server and not from a cache.
-        *(RbacRule(rule.group, rule.resource, (*_READ, "patch")) for rule in _WORKLOAD_RULES),
-        RbacRule(GROUP, "optimizationpolicies", _READ),
-        RbacRule(GROUP, "optimizationpolicies/status", ("patch",)),
-        RbacRule(GROUP, "intents", _LIST_WATCH),
-        RbacRule(GROUP, "intents/status", ("patch",)),
-        RbacRule(GROUP, "kpiprofiles", _LIST_WATCH),
-        RbacRule(GROUP, "kpiprofiles/status", ("patch",)),
-        RbacRule(GROUP, "nodeqospolicies", _LIST_WATCH),
-        RbacRule(GROUP, "nodeqospolicies/status", ("patch",)),
+        *_explain(
+            "read their templates, with literal values of environment variables",
+            "no access to Secrets and ConfigMaps; keep secrets out of pod specs",
+            *_WORKLOAD_RULES,
+        ),
+        *_explain(
+            "starve or inflate every workload; without the policy: run any image as any account",
+            "policy `trimtab-operator-workloads`: requests, limits and annotations of `trimtab.io/` only; "
+            "ResourceQuota and LimitRange",
+            *(RbacRule(rule.group, rule.resource, ("patch",)) for rule in _WORKLOAD_RULES),
+        ),
+        *_explain(
+            "starve or inflate running pods",
+            "the subresource changes resources only; ResourceQuota and LimitRange",
+            RbacRule("", "pods/resize", ("patch",)),
+        ),
+        *_explain(
+            "restart any pod, again and again",
+            "PodDisruptionBudgets; API priority and fairness",
+            RbacRule("", "pods/eviction", ("create",)),
+        ),
         # Intents scale these.
-        RbacRule("apps", "deployments/scale", ("patch",)),
-        RbacRule("apps", "statefulsets/scale", ("patch",)),
-        RbacRule("apps", "replicasets/scale", ("patch",)),
+        *_explain(
+            "scale a workload to none, or to many",
+            "the subresource changes replicas only; ResourceQuota; HPAs write the field back",
+            RbacRule("apps", "deployments/scale", ("patch",)),
+            RbacRule("apps", "statefulsets/scale", ("patch",)),
+            RbacRule("apps", "replicasets/scale", ("patch",)),
+        ),
+        *_explain("read policies", "", RbacRule(GROUP, "optimizationpolicies", _READ)),
+        *_explain(
+            "read them",
+            "",
+            RbacRule(GROUP, "intents", _LIST_WATCH),
+            RbacRule(GROUP, "kpiprofiles", _LIST_WATCH),
+            RbacRule(GROUP, "nodeqospolicies", _LIST_WATCH),
+            RbacRule("autoscaling.k8s.io", "verticalpodautoscalers", _LIST_WATCH),
+        ),
+        *_explain(
+            "write false statuses",
+            "the subresource changes no spec",
+            RbacRule(GROUP, "optimizationpolicies/status", ("patch",)),
+            RbacRule(GROUP, "intents/status", ("patch",)),
+            RbacRule(GROUP, "kpiprofiles/status", ("patch",)),
+            RbacRule(GROUP, "nodeqospolicies/status", ("patch",)),
+        ),
+        *_explain(
+            "write false recommendations, which a VPA updater would apply",
+            "`containerPolicies` of each VPA",
+            RbacRule("autoscaling.k8s.io", "verticalpodautoscalers/status", ("patch",)),
+        ),
         # Events are written by server-side apply, which creates the missing ones.
-        RbacRule("events.k8s.io", "events", ("create", "patch")),
-        RbacRule("autoscaling.k8s.io", "verticalpodautoscalers", _LIST_WATCH),
-        RbacRule("autoscaling.k8s.io", "verticalpodautoscalers/status", ("patch",)),
-        RbacRule("autoscaling.k8s.io", "verticalpodautoscalercheckpoints", ("list",)),
-        RbacRule("coordination.k8s.io", "leases", ("get", "create", "update"), own_namespace=True),
+        *_explain(
+            "write false Events",
+            "nothing acts on Events",
+            RbacRule("events.k8s.io", "events", ("create", "patch")),
+        ),
+        *_explain(
+            "keep other replicas from leading",
+            "its own namespace",
+            RbacRule("coordination.k8s.io", "leases", ("get", "create", "update"), own_namespace=True),
+        ),
         # The webhook needs its certificate, and registers it with the API server.
-        RbacRule("", "secrets", ("create",), own_namespace=True),  # a creation cannot be restricted by name
-        RbacRule("", "secrets", ("get", "update"), names=("trimtab-webhook",), own_namespace=True),
-        RbacRule(_ADMISSION, "validatingwebhookconfigurations", ("get", "patch"), names=("trimtab",)),
-        RbacRule(_ADMISSION, "mutatingwebhookconfigurations", ("get", "patch"), names=("trimtab",)),
+        *_explain(
+            "get the token of any account of this namespace",
+            "its own namespace; policy `trimtab-operator-secrets`: the webhook's Secret only",
+            # A creation cannot be restricted by name.
+            RbacRule("", "secrets", ("create",), own_namespace=True),
+        ),
+        *_explain(
+            "read and replace the webhook's key",
+            "its own namespace; by name; policy `trimtab-operator-secrets`",
+            RbacRule("", "secrets", ("get", "update"), names=("trimtab-webhook",), own_namespace=True),
+        ),
+        *_explain(
+            "falsify policies as they are written; without the policies: see and change every object of the cluster",
+            "by name; policies `trimtab-operator-webhooks` and `trimtab-operator-pod-webhook`",
+            RbacRule(_ADMISSION, "validatingwebhookconfigurations", ("get", "patch"), names=("trimtab",)),
+            RbacRule(_ADMISSION, "mutatingwebhookconfigurations", ("get", "patch"), names=("trimtab",)),
+        ),
     ),
     # In addition to the operator's rules, in the same service account, if the dashboard is on.
     "dashboard": (
-        RbacRule("authentication.k8s.io", "tokenreviews", ("create",)),
-        RbacRule("authorization.k8s.io", "subjectaccessreviews", ("create",)),
-        RbacRule(GROUP, "nodemetrics", _LIST_WATCH),
+        *_explain(
+            "learn whose a token is",
+            "the token has to be known",
+            RbacRule("authentication.k8s.io", "tokenreviews", ("create",)),
+        ),
+        *_explain(
+            "learn what others may do",
+            "",
+            RbacRule("authorization.k8s.io", "subjectaccessreviews", ("create",)),
+        ),
+        *_explain("read usage", "", RbacRule(GROUP, "nodemetrics", _LIST_WATCH)),
     ),
     "agent": (
-        RbacRule("", "pods", _LIST_WATCH),
-        RbacRule("", "nodes", _LIST_WATCH),
-        RbacRule("", "nodes/pods", ("get",)),
-        RbacRule("", "pods/eviction", ("create",)),
-        RbacRule(GROUP, "nodeqospolicies", _LIST_WATCH),
-        RbacRule(GROUP, "nodemetrics", ("get", "create")),
-        RbacRule(GROUP, "nodemetrics/status", ("patch",)),
+        *_explain(
+            "read the specs of all pods of the cluster",
+            "no access to Secrets and ConfigMaps",
+            RbacRule("", "pods", _LIST_WATCH),
+            RbacRule("", "nodes", _LIST_WATCH),
+        ),
+        *_explain(
+            "read the pods of any kubelet",
+            "the subresource runs and changes nothing",
+            RbacRule("", "nodes/pods", ("get",)),
+        ),
+        *_explain(
+            "restart pods",
+            "policies `trimtab-agent-evictions` and `trimtab-agent-evictions-labelled`: those of its own node; "
+            "PodDisruptionBudgets",
+            RbacRule("", "pods/eviction", ("create",)),
+        ),
+        *_explain("read them", "", RbacRule(GROUP, "nodeqospolicies", _LIST_WATCH)),
+        *_explain(
+            "read usage of all nodes; create false reports",
+            "policy `trimtab-agent-nodemetrics`: its own node",
+            RbacRule(GROUP, "nodemetrics", ("get", "create")),
+        ),
+        *_explain(
+            "report false usage, which the usage source `nodemetric` would read",
+            "policy `trimtab-agent-nodemetrics`: its own node; implausible values are dropped",
+            RbacRule(GROUP, "nodemetrics/status", ("patch",)),
+        ),
     ),
 }
 
