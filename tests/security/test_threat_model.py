@@ -32,7 +32,9 @@ def test_permissions_state_the_limit_of_every_right_to_write() -> None:
         str(rule)
         for component in MANIFESTS
         for rule in RBAC_RULES[component]
-        if not rule.limit and rule.resource not in reviews and not {"get", "list", "watch"}.issuperset(rule.verbs)
+        if not rule.limit
+        and rule.resource not in reviews
+        and not {"get", "list", "watch"}.issuperset(rule.verbs)
     ]
     assert unlimited == []
 

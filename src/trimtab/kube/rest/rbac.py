@@ -43,7 +43,6 @@ class RbacRule:
         return f"{', '.join(self.verbs)} {name}{which}"
 
 
-
 def _explain(risk: str, limit: str, *rules: RbacRule) -> tuple[RbacRule, ...]:
     return tuple(replace(rule, risk=risk, limit=limit) for rule in rules)
 
