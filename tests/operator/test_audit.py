@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from actuation.builders import MIB, NOW, pod, wish
 from actuation.world import KEY, World, lost, resources
 from harness.builders.records import policy
 from trimtab.actuation.decide.observation import DesiredChange
-from trimtab.actuation.executor import ChangeExecutor
+from trimtab.actuation.executor import ChangeExecutor, Requester
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, WorkloadState
 from trimtab.kube.errors import FieldManagerConflict, Status
@@ -59,9 +60,11 @@ class Told:
         """As a loop would whose cache is behind from the beginning."""
         cached = await self.world.get_workload(KEY)
         for _ in range(40):
-            report = await self.executor.reconcile(KEY, wanted, now=self.world.now)
+            report = await self.executor.reconcile(
+                KEY, wanted, now=self.world.now, requester=Requester(policy="shop/p", reason="the strategy")
+            )
             assert report
-            await self.journal.record_result(cached, report, policy=self.mandate, now=self.world.now)
+            self.journal.record_result(cached, report, now=self.world.now)
             await self.journal.flush()  # as the task beside the loop does
             if report.state in {WorkloadState.APPLIED, WorkloadState.REVERTED, WorkloadState.SKIPPED}:
                 return
@@ -84,7 +87,7 @@ async def test_audit_records_the_start_and_the_end_of_a_change(store: Store) -> 
     )
     assert done.after
     assert done.after["web"]["requests"]["cpu"] == "200m"
-    assert (done.who, done.why) == ("policy trimtab-system/p", "the recommendation of strategy trimtab")
+    assert (done.who, done.why) == ("policy shop/p", "the strategy")
     assert (begun.transition, done.transition) == ("Started", "Applied")
 
 
@@ -97,7 +100,7 @@ async def test_audit_records_and_counts_a_revert_with_its_reason(store: Store) -
     assert (begun.what, back.what) == ("applying", "reverted")
     assert (back.before, back.after) == (begun.after, begun.before)
     assert "killed for lack of memory" in back.why
-    labels = {"policy": "trimtab-system/p", "reason": "worse"}
+    labels = {"policy": "shop/p", "intent": "", "reason": "worse"}
     assert told.metrics.registry.get_sample_value("trimtab_reverts_total", labels) == 1
     assert back.transition == "Reverted"
     labels = {"from": "Canary", "to": "Reverting", "reason": "Harmful"}
@@ -118,7 +121,7 @@ async def test_audit_records_a_refused_change_as_neither_applied_nor_reverted(st
     begun, refused = await told.history()
     assert (begun.what, refused.what, refused.transition) == ("applying", "refused", "TemplateRefused")
     assert refused.why.startswith("it belongs to argocd")
-    labels = {"policy": "trimtab-system/p", "reason": "worse"}
+    labels = {"policy": "shop/p", "intent": "", "reason": "worse"}
     assert told.metrics.registry.get_sample_value("trimtab_reverts_total", labels) is None
 
 
@@ -137,6 +140,29 @@ async def test_audit_records_a_change_although_a_response_is_lost(store: Store, 
     assert [entry.what for entry in await told.history()] == ["applying", "applied"]
 
 
+async def test_audit_names_who_wrote_a_row_whose_response_was_lost(store: Store) -> None:
+    """An Intent starts a change, and the next reconcile, of a policy that may not act, finds that it has begun."""
+    world = World(template={"web": resources(100, 64)}, replicas=2)
+
+    def lose(what: str) -> None:
+        if what == "after annotate":
+            lost()
+
+    world.meddle = lose
+    told = Told(world, store)
+    wanted = wish({"web": resources(200, 96)}, canary=QUICK)
+    for requester in (Requester(intent="shop/web", reason="latency"), Requester(policy="shop/p")):
+        found = await told.executor.reconcile(KEY, wanted, now=world.now, requester=requester)
+        assert found
+        told.journal.record_result(world.workload, found, now=float(world.now))
+        world.meddle = lambda _: None
+        wanted = replace(wanted, blocked_reason="an Intent controls it")
+        world.pass_time(30)
+    assert [(each.what, each.who, each.why) for each in await told.history()] == [
+        ("applying", "Intent shop/web", "latency")
+    ]
+
+
 async def test_audit_records_no_end_of_a_change_whose_annotations_are_gone(store: Store) -> None:
     world = World(template={"web": resources(100, 64)}, replicas=2)
     told = Told(world, store)
@@ -144,9 +170,7 @@ async def test_audit_records_no_end_of_a_change_whose_annotations_are_gone(store
     for sizes in (resources(200, 96), resources(100, 64)):
         report = await actuator.reconcile(KEY, wish({"web": sizes}, canary=QUICK), now=world.now)
         assert report
-        await told.journal.record_result(
-            await world.get_workload(KEY), report, policy=told.mandate, now=float(world.now)
-        )
+        told.journal.record_result(await world.get_workload(KEY), report, now=float(world.now))
         world.annotations.clear()
     assert "reverted" not in [entry.what for entry in await told.history()]
 

@@ -78,6 +78,21 @@ _NO_LEADER = "this process lost its leader lease and stopped writing"
 _RATE_LIMITED = "waiting for a slot: the limit on concurrent changes is reached"
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Requester:
+    """The policy or Intent that asks for a change, and its reason."""
+
+    policy: str = ""
+    intent: str = ""
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"Intent {self.intent}" if self.intent else f"policy {self.policy}"
+
+
+UNKNOWN_REQUESTER = Requester()
+
+
 @dataclass(frozen=True, slots=True)
 class WrittenTransition:
     """A row of the table whose annotations are on the workload."""
@@ -87,6 +102,8 @@ class WrittenTransition:
     target: State
     before: ChangeAnnotations
     after: ChangeAnnotations
+    requester: Requester
+    """The requester of the reconcile that wrote it, even if another one found that it had arrived."""
 
     @property
     def change(self) -> OngoingChange | None:
@@ -119,6 +136,8 @@ class _Memory:
     """The last known annotations."""
     transitions: list[WrittenTransition] = field(default_factory=list)
     """The rows whose annotations were written in this reconcile."""
+    requester: Requester = UNKNOWN_REQUESTER
+    """The requester of this reconcile."""
     unconfirmed: tuple[WrittenTransition, int] | None = None
     """The row whose annotations were sent, and to which version, while it is unknown whether they arrived."""
     is_current: bool = False
@@ -184,10 +203,12 @@ class ChangeExecutor:
         desired: DesiredChange,
         *,
         now: int,
+        requester: Requester = UNKNOWN_REQUESTER,
         collect_signals: Callable[[], Awaitable[HarmSignals]] | None = None,
     ) -> ReconcileResult | None:
         """Bring one workload as far as possible now; return None if it is gone.
 
+        The requester is for records: it changes no decision.
         `collect_signals` is called only if a change is under way or would start: its queries would be a burden for each
         of thousands of workloads without a change.
         """
@@ -196,6 +217,7 @@ class ChangeExecutor:
             return replace(result, reason=_IN_FLIGHT)
         memory = self._memories.setdefault(key, _Memory())
         memory.transitions.clear()
+        memory.requester = requester
         done: list[ChangeAction] = []
         self._in_flight.add(key)
         try:
@@ -364,9 +386,13 @@ class ChangeExecutor:
                 record = await self._cluster.patch_template(workload, sizes, take_ownership=take_ownership)
                 memory.local = replace(memory.local, patched_change=observation.change.id)
             case WriteAnnotations(annotations=after):
-                row = decision.transition.id
                 written = WrittenTransition(
-                    row, decision.source, decision.target, observation.annotations, after
+                    decision.transition.id,
+                    decision.source,
+                    decision.target,
+                    observation.annotations,
+                    after,
+                    memory.requester,
                 )
                 memory.unconfirmed = written, workload.version
                 text = encode_change_annotations(after, uid=workload.uid)

@@ -15,7 +15,7 @@ import structlog
 
 from trimtab.actuation.change_annotations import read_change_annotations
 from trimtab.actuation.decide.observation import State
-from trimtab.actuation.executor import ChangeExecutor, ReconcileResult, WrittenTransition
+from trimtab.actuation.executor import ChangeExecutor, ReconcileResult, Requester, WrittenTransition
 from trimtab.actuation.hold import read_hold
 from trimtab.actuation.port import ClusterPort
 from trimtab.actuation.resources import Sizes, format_sizes, to_manifest
@@ -105,18 +105,12 @@ class AuditRecorder:
             ]
         )
 
-    async def record_result(
-        self, workload: Workload, result: ReconcileResult, *, policy: EffectivePolicy, now: float
-    ) -> None:
-        """Record changes that started, completed, were refused or reverted."""
+    def record_result(self, workload: Workload, result: ReconcileResult, *, now: float) -> None:
+        """Record changes that started, completed, were refused or reverted, whoever requested them."""
         for each in result.transitions:
             self._metrics.change_transitions.labels(each.source, each.target, each.id).inc()
         self._history.put(
-            [
-                entry
-                for each in result.transitions
-                if (entry := self._change_entry(workload, each, policy=policy, now=now))
-            ]
+            [entry for each in result.transitions if (entry := self._change_entry(workload, each, now))]
         )
 
     def record_oom_kills(self, workload: Workload, kills: Iterable[OomKill]) -> None:
@@ -147,25 +141,26 @@ class AuditRecorder:
             log.warning("audit.change_abandoned", workload=str(workload.key), change=found.change.id)
 
     def _change_entry(
-        self, workload: Workload, transition: WrittenTransition, *, policy: EffectivePolicy, now: float
+        self, workload: Workload, transition: WrittenTransition, now: float
     ) -> HistoryRecord | None:
         """Return the entry of a transition that starts or ends a change; None for all others."""
-        change, reverted = transition.change, transition.after.reverted
+        change, reverted, requester = transition.change, transition.after.reverted, transition.requester
         starts, ends = transition.source is State.IDLE, transition.target is State.IDLE
         # Transitions between two states of one change would fill the history with steps that no user asks
         # for.
         if change is None or starts is ends:
             return None
         entry = self._build_entry(
-            workload, "applying" if starts else "applied", change.before, change.after, policy, now
+            workload, "applying" if starts else "applied", change.before, change.after, requester, now
         )
         if reverted and reverted != transition.before.reverted and reverted.refused:
             return msgspec.structs.replace(entry, what="refused", why=reverted.why, transition=transition.id)
         # The end of a revert is no application: the history must show the size that the workload has now.
         if transition.source is State.REVERTING and reverted:
-            self._metrics.reverts.labels(policy.name, "overtaken" if change.blameless else "worse").inc()
+            reason = "overtaken" if change.blameless else "worse"
+            self._metrics.reverts.labels(requester.policy, requester.intent, reason).inc()
             entry = self._build_entry(
-                workload, "reverted", change.after, change.before, policy, now, reverted.why
+                workload, "reverted", change.after, change.before, requester, now, reverted.why
             )
         return msgspec.structs.replace(entry, transition=transition.id)
 
@@ -175,7 +170,7 @@ class AuditRecorder:
         what: str,
         before: Sizes,
         after: Sizes,
-        policy: EffectivePolicy,
+        requester: Requester,
         now: float,
         why: str = "",
     ) -> HistoryRecord:
@@ -191,9 +186,8 @@ class AuditRecorder:
             what=what,
             before={name: to_manifest(resources) for name, resources in before.items()},
             after={name: to_manifest(resources) for name, resources in after.items()},
-            who=person.author if person else f"policy {policy.name}",
-            why=why
-            or (person.why if person else f"the recommendation of strategy {policy.strategy_spec.strategy}"),
+            who=person.author if person else str(requester),
+            why=why or (person.why if person else requester.reason),
         )
 
     async def _annotate(self, workload: Workload, text: str) -> None:

@@ -140,7 +140,9 @@ class Metrics:
             bounds=_FRACTIONS,
         )
         self.oom_kills = self._counter("oom_kills_total", "OOM kills in sized workloads", "policy")
-        self.reverts = self._counter("reverts_total", "Reverted changes, by reason", "policy", "reason")
+        self.reverts = self._counter(
+            "reverts_total", "Reverted changes, by policy or Intent, and reason", "policy", "intent", "reason"
+        )
         self.change_transitions = self._counter(
             "change_transitions_total",
             "Transitions of changes, by state before and after; the reason is a row of docs/reference/transitions.md",

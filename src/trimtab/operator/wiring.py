@@ -334,6 +334,7 @@ class Operator:
                 self.cluster,
                 cluster_state,
                 executor,
+                recorder=recorder,
                 may_write=may_write,
                 can_resize_in_place=self._can_resize_in_place,
                 memory_limits_fixed=self._are_memory_limits_fixed,

@@ -28,13 +28,14 @@ from trimtab.kube.kinds.workloads import Workload
 from trimtab.kube.rest.capabilities import MEMORY_LIMIT_DECREASE_VERSION
 from trimtab.kube.rest.object_client import ObjectClient
 from trimtab.kube.rest.resources import DEPLOYMENTS, INTENTS, KPI_PROFILES, PODS, Resource
+from trimtab.operator.audit import AuditRecorder
 from trimtab.operator.cluster_state import FAILED_JOB_PODS
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.intents.controller import IntentController
 from trimtab.operator.intents.safe_sizes import SafeSize
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.wiring import FixedConfig, Operator, Ports, build_operator
-from trimtab.store import Store
+from trimtab.store import HistoryRecord, Store
 from trimtab.testing import FakeInformerSet
 
 Value = float | None | Callable[[float], float | None]
@@ -177,11 +178,18 @@ class Bed:
     events: EventSink
     metrics: Metrics
     safe_sizes: FixedSafeSizes
+    recorder: AuditRecorder
+    store: Store
 
     async def turns(self, count: int, *, seconds: int = 15) -> None:
         for _ in range(count):
             await self.loop.run_once(float(self.world.now))
             self.world.pass_time(seconds)
+
+    async def history(self) -> list[HistoryRecord]:
+        """Return the history of the workload, oldest first."""
+        await self.recorder.flush()
+        return list(reversed(await self.store.history.find()))
 
     def status(self, name: str = "web") -> dict[str, Any]:
         return self.api.statuses[name]
@@ -261,5 +269,16 @@ async def bed(
         for wanted in intents:
             informers.put(INTENTS, wanted)
         controllers = operator.build_controllers(may_write=lambda: True, enqueue=lambda _: None)
-        yield Bed(controllers.intent_controller, world, operator, informers, api, events, metrics, safe_sizes)
+        yield Bed(
+            controllers.intent_controller,
+            world,
+            operator,
+            informers,
+            api,
+            events,
+            metrics,
+            safe_sizes,
+            controllers.recorder,
+            store,
+        )
         await controllers.effect_learner.flush()

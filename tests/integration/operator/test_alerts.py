@@ -20,8 +20,8 @@ CALM = {
     'trimtab_containers_without_samples{provider="prometheus"}': "0x700 2x20 0x80",
     'trimtab_informer_lag_seconds{resource="pods"}': "30x800",
     'trimtab_informer_drift_total{resource="pods"}': "0+1x1 1x800",
-    'trimtab_reverts_total{policy="shop/web",reason="worse"}': "0+1x1 1x800",
-    'trimtab_reverts_total{policy="shop/web",reason="overtaken"}': "0+0.1x800",
+    'trimtab_reverts_total{policy="shop/web",intent="",reason="worse"}': "0+1x1 1x800",
+    'trimtab_reverts_total{policy="shop/web",intent="",reason="overtaken"}': "0+0.1x800",
     'trimtab_oom_kills_total{policy="shop/web"}': "0+1x1 1x800",
     'trimtab_config_reloads_total{result="rejected"}': "0x800",
     'trimtab_webhook_reviews_total{webhook="validate",answer="failed"}': "0x800",
@@ -44,7 +44,10 @@ TROUBLE = {
     "TrimtabSamplesMissing": ('trimtab_containers_without_samples{provider="prometheus"}', "0x600 2x200"),
     "TrimtabInformerStale": ('trimtab_informer_lag_seconds{resource="pods"}', "0+60x800"),
     "TrimtabCacheDrift": ('trimtab_informer_drift_total{resource="pods"}', "0+0.1x800"),
-    "TrimtabChangesReverted": ('trimtab_reverts_total{policy="shop/web",reason="worse"}', "0+0.1x800"),
+    "TrimtabChangesReverted": (
+        'trimtab_reverts_total{policy="shop/web",intent="",reason="worse"}',
+        "0+0.1x800",
+    ),
     "TrimtabOOMKills": ('trimtab_oom_kills_total{policy="shop/web"}', "0+0.1x800"),
     "TrimtabConfigurationRejected": ('trimtab_config_reloads_total{result="rejected"}', "0x700 1x100"),
     "TrimtabWebhookFailing": (

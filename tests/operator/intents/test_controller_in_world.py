@@ -220,6 +220,45 @@ async def test_controller_raises_memory_during_retry_delay_after_revert(tmp_path
         assert min(filter(None, found.memory_limits)) > 512 * MIB
 
 
+async def test_controller_records_changes_of_a_plan(tmp_path: Path) -> None:
+    one = world()
+    answers: dict[str, Value] = {"latency": 0.2, "count(rate": 2, "cpu_usage": 0.8, "working_set": 200 * MIB}
+    settings: dict[str, Any] = {"actuators": {"resizeCPU": {}}}
+    async with bed(
+        one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path, settings=settings
+    ) as found:
+        await found.turns(12)
+        started, applied = (await found.history())[:2]
+        assert [(each.what, each.transition) for each in (started, applied)] == [
+            ("applying", "Started"),
+            ("applied", "Applied"),
+        ]
+        assert {each.who for each in (started, applied)} == {"Intent shop/web"}
+        assert "p99" in started.why
+        assert started.after
+        assert started.after["web"]["requests"]["cpu"] != "500m"
+        labels = {"from": "Idle", "to": "Promoting", "reason": "Started"}
+        assert found.metrics.registry.get_sample_value("trimtab_change_transitions_total", labels)
+
+
+async def test_controller_records_relief_of_oom_kills_and_counts_its_revert(tmp_path: Path) -> None:
+    one = world()
+    one.full = "Infeasible"
+    answers: dict[str, Value] = {"latency": 0.05, "count(rate": 2, "cpu_usage": 0.5, "working_set": 200 * MIB}
+    async with bed(one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
+        larger = Resources(500, 500, 640 * MIB, 640 * MIB)
+        found.safe_sizes.answer = SafeSize(640 * MIB, "OOM-killed", {"web": larger})
+        await found.turns(1)
+        found.safe_sizes.answer = SafeSize(0.0)
+        await found.turns(60)
+        history = await found.history()
+        assert [each.what for each in history] == ["applying", "reverted"]
+        assert {each.who for each in history} == {"Intent shop/web"}
+        assert history[0].why == "an OOM kill: more memory"
+        labels = {"policy": "", "intent": "shop/web", "reason": "worse"}
+        assert found.metrics.registry.get_sample_value("trimtab_reverts_total", labels) == 1
+
+
 async def test_controller_resizes_new_pods_under_a_hold(tmp_path: Path) -> None:
     one = world()
     one.resized_before({"web": Resources(1500, 1500, 512 * MIB, 512 * MIB)})

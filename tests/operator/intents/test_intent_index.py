@@ -313,10 +313,15 @@ async def test_executor_reports_rate_limited_resize_as_transient(
         async def reconcile(self, *_: Any, **__: Any) -> ReconcileResult:
             return ReconcileResult(state=WorkloadState.PENDING, reason="wait", requeue_at=again)
 
+    class NoRecorder:
+        def record_result(self, *_: Any, **__: Any) -> None:
+            """Record nothing."""
+
     performer = PlanExecutor(
         None,  # type: ignore[arg-type]
         None,  # type: ignore[arg-type]
         Busy(),  # type: ignore[arg-type]
+        recorder=NoRecorder(),
         may_write=lambda: True,
         can_resize_in_place=lambda: True,
         observation_period=lambda: 1.0,

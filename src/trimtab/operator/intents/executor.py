@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import msgspec
 import structlog
@@ -19,7 +20,7 @@ from trimtab.actuation.deadlines import DEADLINES
 from trimtab.actuation.decide.observation import DesiredChange
 from trimtab.actuation.decide.stalls import is_crash_looping
 from trimtab.actuation.effective_size import PodSync, effective_sizes
-from trimtab.actuation.executor import ChangeExecutor, ReconcileResult
+from trimtab.actuation.executor import ChangeExecutor, ReconcileResult, Requester
 from trimtab.actuation.hold import read_hold
 from trimtab.actuation.pod_options import (
     OptionsPhase,
@@ -65,6 +66,12 @@ class _TransientRefusal(str):
     __slots__ = ()
 
 
+class ResultRecorder(Protocol):
+    """A recorder of changes, for users and for the store."""
+
+    def record_result(self, workload: Workload, result: ReconcileResult, *, now: float) -> None: ...
+
+
 class PlanExecutor:
     """The executor of plans. Everything that it writes to workloads goes through the change executor."""
 
@@ -74,6 +81,7 @@ class PlanExecutor:
         records: RecordPort,
         executor: ChangeExecutor,
         *,
+        recorder: ResultRecorder,
         may_write: Callable[[], bool],
         can_resize_in_place: Callable[[], bool],
         memory_limits_fixed: Callable[[Iterable[Pod]], bool] = lambda _: False,
@@ -83,6 +91,7 @@ class PlanExecutor:
         self._cluster = cluster
         self._records = records
         self._executor = executor
+        self._recorder = recorder
         self._may_write = may_write
         self._can_resize_in_place = can_resize_in_place
         self._memory_limits_fixed = memory_limits_fixed
@@ -146,7 +155,11 @@ class PlanExecutor:
         if annotations.change and hold and hold.sizes:
             return None  # a user chose this size, and the policy applies it
         return await self._resize(
-            observation, workload, annotations.change.after if annotations.change else {}, now
+            observation,
+            workload,
+            annotations.change.after if annotations.change else {},
+            now,
+            reason="pods that do not have the size in effect",
         )
 
     async def relieve_oom(
@@ -154,7 +167,11 @@ class PlanExecutor:
     ) -> ReconcileResult | None:
         """Give containers more memory after an OOM kill."""
         workload = observation.workload
-        return await self._resize(observation, workload, sizes, now, urgent=True) if workload else None
+        if workload is None:
+            return None
+        return await self._resize(
+            observation, workload, sizes, now, reason="an OOM kill: more memory", urgent=True
+        )
 
     async def _execute_action(
         self,
@@ -181,7 +198,13 @@ class PlanExecutor:
             sync = PodSync(limits=self._size_limits(workload.namespace))
             effective = effective_sizes(workload, observation.pods, sync)
             result = await self._resize(
-                observation, workload, sizes, now, urgent=plan.is_urgent, effective=effective
+                observation,
+                workload,
+                sizes,
+                now,
+                reason="; ".join(plan.why),
+                urgent=plan.is_urgent,
+                effective=effective,
             )
             return _refusal_reason(result, now)
         if action.actuator in OPTION_ACTUATORS:
@@ -261,6 +284,7 @@ class PlanExecutor:
         sizes: Sizes,
         now: float,
         *,
+        reason: str,
         urgent: bool = False,
         effective: Sizes | None = None,
     ) -> ReconcileResult | None:
@@ -289,7 +313,11 @@ class PlanExecutor:
         )
         if not self._may_write():
             return None
-        return await self._executor.reconcile(workload.key, desired, now=int(now))
+        requester = Requester(intent=str(observation.intent), reason=reason)
+        result = await self._executor.reconcile(workload.key, desired, now=int(now), requester=requester)
+        if result is not None:
+            self._recorder.record_result(workload, result, now=now)
+        return result
 
 
 def has_running_pod_to_resize(workload: Workload, pods: Iterable[Pod], limits: SizeLimits) -> bool:

@@ -18,7 +18,7 @@ import msgspec
 
 from trimtab.actuation.actions import EvictPod, PatchTemplate, ResizePod
 from trimtab.actuation.decide.health import HarmSignals
-from trimtab.actuation.executor import ChangeExecutor, ReconcileResult
+from trimtab.actuation.executor import ChangeExecutor, ReconcileResult, Requester
 from trimtab.api.optimizationpolicy import PolicyMode, WorkloadState
 from trimtab.kube.kinds.hpas import HorizontalPodAutoscaler
 from trimtab.kube.kinds.pods import Pod
@@ -72,9 +72,7 @@ class ChangeRecorder(Protocol):
         now: float,
     ) -> None: ...
 
-    async def record_result(
-        self, workload: Workload, result: ReconcileResult, *, policy: EffectivePolicy, now: float
-    ) -> None: ...
+    def record_result(self, workload: Workload, result: ReconcileResult, *, now: float) -> None: ...
 
     def record_oom_kills(self, workload: Workload, kills: Iterable[OomKill]) -> None: ...
 
@@ -350,13 +348,17 @@ class SizingReconciler:
             workload.key,
             desired,
             now=int(now),
+            requester=Requester(
+                policy=policy.name,
+                reason=f"the recommendation of strategy {policy.strategy_spec.strategy}",
+            ),
             collect_signals=lambda: self._collect_harm_signals(workload, pods, policy, now),
         )
         if result is not None:
             for action in result.actions:
                 if method := METHODS.get(type(action)):
                     self._metrics.applications.labels(policy.name, method).inc()
-            await self._recorder.record_result(workload, result, policy=policy, now=now)
+            self._recorder.record_result(workload, result, now=now)
         return result
 
     async def _collect_harm_signals(
