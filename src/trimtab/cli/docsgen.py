@@ -31,6 +31,7 @@ from trimtab.cli import COMMANDS, build_app
 from trimtab.docstrings import read_field_descriptions
 from trimtab.intents.actuator import ACTUATORS
 from trimtab.kube.rest.rbac import RBAC_RULES, Component, RbacRule
+from trimtab.lab.faults.catalog import FAULT_KINDS, INVARIANTS
 from trimtab.lab.workloads.generator import GENERATORS
 from trimtab.operator.config.model import OperatorConfig, restart_fields
 from trimtab.operator.metrics import LabelHistogram, Metrics
@@ -156,6 +157,27 @@ def _describe_rule(rule: RbacRule) -> str:
     return f"{resource} named {', '.join(rule.names)}" if rule.names else resource
 
 
+_FAULT_SIMULATION: Final = """# Faults and promises
+
+The faults that `trimtab simulate --faults` and the tests inject, and the promises that they check. What they mean for
+you: [What Trimtab promises](../explanation/promises.md). How the simulation works: [Fault
+simulation](../research/fault-simulation.md).
+"""
+
+
+def render_fault_simulation() -> str:
+    """Render the tables of all kinds of faults and of all invariants."""
+    faults = [(f"`{kind.name}`", _cell(kind.sentence)) for kind in FAULT_KINDS]
+    promises = [(f"`{each.name}`", _cell(each.sentence)) for each in INVARIANTS]
+    return _page(
+        _FAULT_SIMULATION,
+        "## Promises",
+        _table(("promise", "meaning"), promises),
+        "## Faults",
+        _table(("fault", "meaning"), faults),
+    )
+
+
 def render_transitions() -> str:
     """Render the table of transitions, a diagram of the changes of state, and the deadlines."""
     moves: dict[tuple[str, str], list[str]] = {}
@@ -243,6 +265,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "transitions.md": render_transitions,
     "permissions.md": render_permissions,
     "workloads.md": lambda: render_plugins(_WORKLOADS, GENERATORS),
+    "fault-simulation.md": render_fault_simulation,
 }
 """The function that renders each page, by file name."""
 

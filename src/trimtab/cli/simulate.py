@@ -3,12 +3,14 @@
 import asyncio
 import json
 import logging
+import shlex
 import sys
 from collections.abc import Sequence
 from math import inf
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import msgspec
 import structlog
 from cyclopts import Parameter
 from rich.console import Console
@@ -18,6 +20,8 @@ from rich.table import Table
 
 from trimtab.cli._common.seed import Seed
 from trimtab.errors import TrimtabError
+from trimtab.lab.faults.policy_runs import FaultComparison, describe_result
+from trimtab.lab.faults.runner import CaseResult
 from trimtab.lab.simulator.cluster_generator import STEP, generate_cluster, generate_cluster_from_trace
 from trimtab.lab.simulator.comparison import (
     NONE,
@@ -58,6 +62,7 @@ def simulate(
     workloads: int = 24,
     recording: Path | None = None,
     seed: Seed = 0,
+    faults: Literal["none", "light", "heavy"] = "none",
     output: Annotated[Literal["table", "json", "html"], Parameter(name=["--output", "-o"])] = "table",
 ) -> int:
     """Simulate a cluster under several policies, and compare nodes, slack, OOM kills, throttling, objectives and cost.
@@ -66,6 +71,7 @@ def simulate(
 
         trimtab simulate none vpa trimtab
         trimtab simulate none mine.yaml theirs.yaml --days 7 --output html > contest.html
+        trimtab simulate none mine.yaml --faults heavy --seed 3
 
     Parameters
     ----------
@@ -83,7 +89,10 @@ def simulate(
         A recording, in a format that backtest reads, as the demand. Each series is a workload and repeats if it is
         too short.
     seed
-        The seed of the generated cluster; the same seed gives the same run, bit for bit.
+        The seed of the generated cluster and of the faults; the same seed gives the same run, bit for bit.
+    faults
+        Inject few (light) or many (heavy) faults: a slow API server, lost nodes, wrong usage, killed processes, other
+        writers. The result also lists the faults and each promise that was not kept; then the exit code is 1.
     output
         A table for people, json for programs, html for a page with plots.
     """
@@ -104,7 +113,13 @@ def simulate(
     for name in names:
         require_matching_workloads(name, scenario)
     console = Console(file=sys.stderr)
-    runs = []
+    comparison = (
+        None
+        if faults == "none"
+        else FaultComparison(scenario, days=days, warm_up=warm_up * 86400, seed=seed, intensity=faults)
+    )
+    runs: list[PolicyRun] = []
+    results: list[CaseResult] = []
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         tasks = [progress.add_task(escape(name), total=1.0) for name in names]
         for name, task in zip(names, tasks, strict=True):
@@ -112,15 +127,21 @@ def simulate(
             def advance(share: float, task: int = task) -> None:
                 progress.update(task, completed=share)  # type: ignore[arg-type]
 
-            runs.append(
-                asyncio.run(
+            if comparison:
+                run, result = asyncio.run(comparison.run_policy(name, on_progress=advance))
+                results.append(result)
+            else:
+                run = asyncio.run(
                     run_policy(
                         scenario, name, days=days, warm_up=warm_up * 86400, seed=seed, on_progress=advance
                     )
                 )
-            )
-    _print(runs, scenario, days=days, output=output)
-    return 0
+            runs.append(run)
+    demand = f"--recording {shlex.quote(str(recording))}" if recording else f"--workloads {workloads}"
+    settings = f"--days {days:g} --warm-up {warm_up:g} {demand} --faults {faults} --seed {seed}"
+    remarks = _build_remarks(runs, results, settings)
+    _print(runs, results, scenario, remarks, days=days, output=output)
+    return 1 if any(result.violations for result in results) else 0
 
 
 def _build_scenario(
@@ -141,14 +162,36 @@ def _reject_short_run(days: float, warm_up: float, step: float) -> None:
         )
 
 
-def _print(runs: Sequence[PolicyRun], scenario: Scenario, *, days: float, output: str) -> None:
+def _build_remarks(runs: Sequence[PolicyRun], results: Sequence[CaseResult], settings: str) -> list[str]:
+    """Build the lines about faults, and the command that repeats the runs with a violation."""
+    pairs = list(zip(runs, results, strict=bool(results)))
+    remarks = [line for run, result in pairs for line in describe_result(run, result)]
+    broken = [shlex.quote(run.policy_name) for run, result in pairs if result.violations]
+    if broken:
+        remarks.append(f"Repeat with: trimtab simulate {' '.join(broken)} {settings}")
+    return remarks
+
+
+def _print(
+    runs: Sequence[PolicyRun],
+    results: Sequence[CaseResult],
+    scenario: Scenario,
+    remarks: Sequence[str],
+    *,
+    days: float,
+    output: str,
+) -> None:
+    """Print the runs; `results` has what faults did to each of them, or is empty if there were none."""
     pods = sum(spec.replicas for spec in scenario.workloads)
     title = f"{pluralize(len(scenario.workloads), 'workload')}, {pluralize(pods, 'pod')}, {pluralize(days, 'day')}"
     if output == "json":
-        records = [{"policy": run.policy_name, **run.summary()} for run in runs]
+        records: list[dict[str, Any]] = [{"policy": run.policy_name, **run.summary()} for run in runs]
+        for record, result in zip(records, results, strict=False):
+            record["faults"] = dict(sorted(result.fault_counts.items()))
+            record["violations"] = msgspec.to_builtins(result.violations)
         print(json.dumps(records, indent=2))
     elif output == "html":
-        print(render_page(f"Simulated: {title}", runs, [HEADER, *map(_build_row, runs)]))
+        print(render_page(f"Simulated: {title}", runs, [HEADER, *map(_build_row, runs)], remarks=remarks))
     else:
         table = Table(
             *HEADER, box=None, title=title, title_justify="left", pad_edge=False, padding=(0, 1, 0, 0)
@@ -162,6 +205,8 @@ def _print(runs: Sequence[PolicyRun], scenario: Scenario, *, days: float, output
         if not console.is_terminal:
             console.width = COLUMNS
         console.print(table)
+        for remark in remarks:
+            console.print(remark, markup=False, highlight=False)
 
 
 def _build_row(run: PolicyRun) -> tuple[str, ...]:

@@ -207,3 +207,30 @@ def test_simulate_takes_its_demand_from_a_recording(
     assert none["nodes"] >= 1
     assert none["cpu_slack"] > 0
     assert 0 <= none["over_request"] < 1
+
+
+def test_simulate_with_faults_lists_faults_and_broken_promises(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    policy = tmp_path / "mine.yaml"
+    policy.write_text("kind: OptimizationPolicy\nspec: {mode: Auto, metricsConfig: {minimumHistory: 1h}}\n")
+    arguments = ["simulate", "none", str(policy), "--days", "0.6", "--warm-up", "0.1", "--workloads", "4"]
+    arguments += ["--seed", "3", "--faults", "heavy"]
+    code = run([*arguments, "--output", "json"])
+    none, mine = json.loads(capsys.readouterr().out)
+    assert sum(mine["faults"].values()) > sum(none["faults"].values())
+    assert none["violations"] == []
+    assert code == (1 if mine["violations"] else 0)
+    assert mine["changes_day"] > 0
+
+
+def test_simulate_with_faults_repeats_a_seed_and_prints_every_remark(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    printed = []
+    for _ in range(2):
+        run(["simulate", "percentile", *SHORT, "--faults", "light"])
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+    assert "percentile: " in printed[0]
+    assert "promises were" in printed[0]

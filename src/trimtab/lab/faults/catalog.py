@@ -36,8 +36,11 @@ INTENSITIES = {"light": (1, 3), "heavy": (5, 14)}
 """The smallest and the largest number of faults of a run."""
 
 
-def draw_faults(world: WorldSpec, *, seed: int, intensity: str) -> FaultPlan:
-    """Draw the faults of a run: all within its first part, so that the rest shows how it converges."""
+def draw_faults(world: WorldSpec, *, seed: int, intensity: str, times: int = 1) -> FaultPlan:
+    """Draw the faults of a run: all within its first part, so that the rest shows how it converges.
+
+    With `times` there are so many times more, as a longer run needs.
+    """
     fewest, most = INTENSITIES[intensity]
-    count = random.Random(f"count/{seed}").randint(fewest, most)  # noqa: S311 - not for secrets
+    count = random.Random(f"count/{seed}").randint(fewest, most) * times  # noqa: S311 - not for secrets
     return draw_plan(FAULT_KINDS, world, seed=seed, count=count, window=(HOUR, world.calm_at - HOUR))

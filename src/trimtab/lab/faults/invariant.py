@@ -70,6 +70,8 @@ class Invariant:
     sentence: ClassVar[str]
     property: ClassVar[int | None] = None
     """The number of the correctness property of the OptiPod seed."""
+    needs_stationary_demand: ClassVar[bool] = False
+    """It holds only in worlds whose demand is stationary in the end."""
 
     def __init__(self, state: RunState) -> None:
         self.state = state

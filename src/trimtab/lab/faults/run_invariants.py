@@ -67,6 +67,7 @@ class NothingHalfDone(Invariant):
 class QuietInTheEnd(Invariant):
     name = "quiet-in-the-end"
     sentence = "Long after the last fault, and with stationary demand, nothing is changed any more."
+    needs_stationary_demand = True
 
     def __init__(self, state: RunState) -> None:
         super().__init__(state)
@@ -98,6 +99,7 @@ class QuietInTheEnd(Invariant):
 class NotWorseThanNothing(Invariant):
     name = "not-worse-than-nothing"
     sentence = "Long after the last fault every workload has at least the ready pods that it has without the operator."
+    needs_stationary_demand = True
 
     def at_end(self) -> None:
         for key, workload in self.state.world.workloads.items():

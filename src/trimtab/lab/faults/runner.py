@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,11 @@ from trimtab.lab.faults.trace import RunTrace
 from trimtab.lab.faults.watch_faults import WatchHub
 from trimtab.lab.faults.world_faults import Environment
 from trimtab.lab.faults.worlds import DAY, WorldSpec, draw_world
+from trimtab.lab.simulator.metrics import ClusterMetrics
+from trimtab.lab.simulator.scenario import Scenario
 from trimtab.lab.simulator.simulated_informers import SimulatedObjectClient, list_static_objects
 from trimtab.lab.simulator.simulation import build_policy_records, with_simulated_lease
+from trimtab.lab.simulator.step_cycle import MetricsObserver, StepCycle
 from trimtab.lab.simulator.usage_source import SimulatedUsageSource
 from trimtab.lab.simulator.world import SimulatedWorld
 from trimtab.operator.wiring import FixedConfig
@@ -75,38 +78,47 @@ def draw_case(seed: int, intensity: str) -> FaultCase:
 async def run_case(case: FaultCase) -> CaseResult:
     """Run a case from its first second to its last."""
     with tempfile.TemporaryDirectory(prefix="trimtab-faults-") as folder:
-        baseline = _Run(case, Path(folder), {})
+        baseline = FaultRun(case, Path(folder), {}, invariants=())
         await baseline.run(replicas=0)
-        run = _Run(case, Path(folder), baseline.count_ready())
-        configured = structlog.get_config()
-        structlog.configure(processors=[run.capture_log], cache_logger_on_first_use=False)
-        try:
-            await run.run()
-        finally:
-            structlog.configure(**configured)
+        run = FaultRun(case, Path(folder), baseline.count_ready())
+        await run.run()
     return run.result()
 
 
-class _Run:
+class FaultRun:
+    """One run of a case."""
+
     def __init__(
-        self, case: FaultCase, folder: Path, ready_without_operator: Mapping[WorkloadKey, int]
+        self,
+        case: FaultCase,
+        folder: Path,
+        ready_without_operator: Mapping[WorkloadKey, int],
+        *,
+        scenario: Scenario | None = None,
+        autoscale: bool = False,
+        invariants: Sequence[type[Invariant]] = INVARIANTS,
     ) -> None:
+        """Create a run that keeps its files in a folder; without a `scenario` the world of the case describes the cluster."""
         spec = case.world
         self._case = case
-        self._world = world = SimulatedWorld(spec.build_scenario(), seed=spec.seed, start=spec.start)
+        self._world = world = SimulatedWorld(
+            scenario or spec.build_scenario(), seed=spec.seed, start=spec.start
+        )
         self._trace = RunTrace(lambda: world.control_time)
         self._injector = FaultInjector(
             case.plan, elapsed=lambda: world.control_time - world.start, trace=self._trace
         )
         self._hub = WatchHub(world)
-        self._usage = SimulatedUsageSource(world, retention=SAMPLE_RETENTION)
+        usage = SimulatedUsageSource(world, retention=SAMPLE_RETENTION)
+        self._cycle = StepCycle(world, usage, step=spec.step, autoscale=autoscale)
+        self.subscribe(self._trace_events)
         config = FixedConfig(with_simulated_lease(spec.build_config(), spec.step))
         shared = SharedCluster(
             world=world,
             hub=self._hub,
             injector=self._injector,
             trace=self._trace,
-            usage=self._usage,
+            usage=usage,
             objects=SimulatedObjectClient(world, self._hub),
             config=config,
             store_path=folder / "trimtab.db",
@@ -125,7 +137,7 @@ class _Run:
             hides_usage=self._hides_usage,
             ready_without_operator=ready_without_operator,
         )
-        self._invariants: list[Invariant] = [kind(self._state) for kind in INVARIANTS]
+        self._invariants: list[Invariant] = [kind(self._state) for kind in invariants]
         self._writes = 0
         home = config.current.namespace
         for resource, record in list_static_objects(world):
@@ -134,15 +146,27 @@ class _Run:
             self._hub.put(OPTIMIZATION_POLICIES, policy)
         world.admit_pod = self._admit_pod
 
+    def subscribe(self, observer: MetricsObserver) -> None:
+        """Call the observer with the metrics of every step."""
+        self._cycle.subscribe(observer)
+
     def count_ready(self) -> dict[WorkloadKey, int]:
         """Return the number of ready pods of each workload."""
         return {key: workload.ready for key, workload in self._world.workloads.items()}
 
     async def run(self, *, replicas: int = 1) -> None:
         """Run to the end; without a replica, only what happens to the cluster by itself."""
+        configured = structlog.get_config()
+        structlog.configure(processors=[self._capture_log], cache_logger_on_first_use=False)
+        try:
+            await self._run(replicas)
+        finally:
+            structlog.configure(**configured)
+
+    async def _run(self, replicas: int) -> None:
         spec = self._case.world
         self._operations.target = replicas
-        self._step_world()
+        self._cycle.run_once()
         for _ in range(replicas):
             await self._operations.start_replica()
         try:
@@ -161,7 +185,7 @@ class _Run:
         await self._run_until(self._world.now + self._case.world.step)
         for replica in list(operations.replicas):
             await replica.finish_step()
-        self._step_world()
+        self._cycle.run_once()
         for replica in list(operations.replicas):
             replica.informers.sync()
             await replica.advance()
@@ -188,12 +212,9 @@ class _Run:
         times += [replica.process.next_due for replica in self._operations.replicas if replica.is_leading]
         return min((at for at in times if at is not None), default=None)
 
-    def _step_world(self) -> None:
-        self._world.step(self._case.world.step)
-        for event in self._world.events:
+    def _trace_events(self, metrics: ClusterMetrics) -> None:
+        for event in metrics.events:
             self._trace.add("cluster", f"{event.workload} {event.pod} {event.reason}: {event.message}")
-        self._world.events.clear()
-        self._usage.record_step()
 
     def _admit_pod(self, pod: Pod) -> Sizes:
         sizes: Sizes = {}
@@ -214,7 +235,7 @@ class _Run:
         self._trace.add(process, text)
         self._state.errors.append(text)
 
-    def capture_log(self, _logger: Any, method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
+    def _capture_log(self, _logger: Any, method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
         """Take a log record, and drop it; a traceback or an error is a violation."""
         if method in {"error", "critical", "exception"} or event.get("exc_info"):
             error = event.get("exc_info")

@@ -41,9 +41,10 @@ class RunTrace:
         dropped = self.count - len(self._lines)
         head = [f"({dropped} earlier lines are not kept)"] if dropped else []
         return "\n".join(
-            [*head, *(f"{_format_time(at)}  {actor:<10}  {text}" for at, actor, text in self._lines)]
+            [*head, *(f"{format_time(at)}  {actor:<10}  {text}" for at, actor, text in self._lines)]
         )
 
 
-def _format_time(at: float) -> str:
+def format_time(at: float) -> str:
+    """Format a simulated time."""
     return datetime.fromtimestamp(at, UTC).strftime("%a %d %b %H:%M:%S.%f")[:-4]

@@ -21,8 +21,10 @@ MAX_POINTS = 600
 ChartLine = tuple[str, Floats]
 
 
-def render_page(title: str, runs: Sequence[PolicyRun], rows: Sequence[Sequence[str]]) -> str:
-    """The page; `rows` is the table with its head."""
+def render_page(
+    title: str, runs: Sequence[PolicyRun], rows: Sequence[Sequence[str]], *, remarks: Sequence[str] = ()
+) -> str:
+    """Render the page; `rows` is the table with its head, `remarks` follow it, a paragraph each."""
     charts = [
         _render_comparison_chart("Nodes", runs, lambda run: run.metric_series("nodes")),
         _render_comparison_chart(
@@ -42,7 +44,7 @@ def render_page(title: str, runs: Sequence[PolicyRun], rows: Sequence[Sequence[s
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(title)}</title><style>{STYLE}</style>"
         f"<h1>{escape(title)}</h1><p>The same cluster and the same demand; only who sets the requests differs.</p>"
-        f"{render_table(rows)}{''.join(charts)}"
+        f"{render_table(rows)}{''.join(f'<p>{escape(each)}' for each in remarks)}{''.join(charts)}"
     )
 
 

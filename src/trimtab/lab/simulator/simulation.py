@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import random
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,15 +27,14 @@ from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.rest.capabilities import MEMORY_LIMIT_DECREASE_VERSION
 from trimtab.kube.rest.client import Object
 from trimtab.kube.rest.resources import OPTIMIZATION_POLICIES, Resource
-from trimtab.lab.simulator.autoscaler import Autoscaler
 from trimtab.lab.simulator.election import SimulatedClock, SimulatedLeases
 from trimtab.lab.simulator.fake_cluster import SimulatedCluster
 from trimtab.lab.simulator.kpis import SimulatedGuardrails, SimulatedKpiClient
-from trimtab.lab.simulator.metrics import ClusterMetrics, collect_metrics, count_nodes_needed
 from trimtab.lab.simulator.objects import derive_uid
 from trimtab.lab.simulator.operator_process import OperatorProcess
 from trimtab.lab.simulator.scenario import Scenario
 from trimtab.lab.simulator.simulated_informers import SimulatedInformerSet, SimulatedObjectClient
+from trimtab.lab.simulator.step_cycle import MetricsObserver, StepCycle
 from trimtab.lab.simulator.usage_source import SimulatedUsageSource
 from trimtab.lab.simulator.world import SimulatedWorld
 from trimtab.operator.config.model import OperatorConfig
@@ -54,13 +53,9 @@ from trimtab.recommender.recommender import DEFAULT_SOURCE
 from trimtab.recommender.source_ingester import IngestSchedule
 from trimtab.store import Store
 
-NODE_COUNT_INTERVAL = 3600.0
-"""Seconds after which the nodes that are needed are counted again."""
 MIN_REQUEUE_DELAY = 60.0
 MIN_SAMPLE_RETENTION = 2 * 3600.0
 """Seconds of usage that are kept at least: as long as a change is watched."""
-
-MetricsObserver = Callable[[ClusterMetrics], None]
 
 
 class Simulation:
@@ -92,7 +87,6 @@ class Simulation:
         self.step = step or scenario.demand.step
         self.world = SimulatedWorld(scenario, seed=seed, pack=pack)
         self.config = with_simulated_lease(config or OperatorConfig(), self.step)
-        self._autoscaler = Autoscaler(self.world) if autoscale else None
         self._objects_at_start: list[tuple[Resource, Any]] = [
             *(
                 (OPTIMIZATION_POLICIES, each)
@@ -103,14 +97,13 @@ class Simulation:
         self._history_seconds = history_seconds
         # Usage is constant within a step: a reconcile that only waits for usage would find nothing new any earlier.
         self._min_requeue_delay = min(min_requeue_delay, self.step / 2)
-        self._observers: list[MetricsObserver] = []
-        self._needed, self._counted_at = 0, float("-inf")
         self._exit_stack = contextlib.AsyncExitStack()
         self.metrics = Metrics()
         """The operator's own metrics."""
         self.usage_source = SimulatedUsageSource(
             self.world, retention=max(history_seconds, retention, MIN_SAMPLE_RETENTION) + self.step
         )
+        self._cycle = StepCycle(self.world, self.usage_source, step=self.step, autoscale=autoscale)
         self.cluster = SimulatedCluster(self.world)
         self.informers = SimulatedInformerSet(self.world)
         self._objects = SimulatedObjectClient(self.world, self.informers)
@@ -123,7 +116,7 @@ class Simulation:
 
     def subscribe(self, observer: MetricsObserver) -> None:
         """Call the observer with the metrics of every step from now on."""
-        self._observers.append(observer)
+        self._cycle.subscribe(observer)
 
     @property
     def now(self) -> float:
@@ -202,20 +195,9 @@ class Simulation:
             await self._process.run_intents()
 
     async def _step(self) -> None:
-        self._step_world()
-        await self._process.advance()
-
-    def _step_world(self) -> None:
-        self.world.step(self.step)
-        self.usage_source.record_step()
-        if self._autoscaler:
-            self._autoscaler.reconcile()
+        self._cycle.run_once()
         self.informers.sync()
-        if self.now - self._counted_at >= NODE_COUNT_INTERVAL:
-            self._needed, self._counted_at = count_nodes_needed(self.world), self.now
-        found = collect_metrics(self.world, needed=self._needed)
-        for observer in self._observers:
-            observer(found)
+        await self._process.advance()
 
     async def _reconcile_until(self, end: float) -> None:
         """Reconcile every workload that is due before this time, each at its own time."""

@@ -68,6 +68,12 @@ class SimulatedEvent:
     message: str
 
 
+def find_start(scenario: Scenario) -> float:
+    """Return the time at which a scenario begins."""
+    # Keep the weekday of the demand but not its year: to the operator, objects of 1970 would be decades old.
+    return MONDAY + (scenario.demand.start - _FIRST_MONDAY) % _WEEK
+
+
 class SimulatedWorld:
     """The whole cluster; only `step` advances `now`."""
 
@@ -76,8 +82,7 @@ class SimulatedWorld:
     ) -> None:
         self.scenario = scenario
         self.seed = seed
-        # Keep the weekday of the demand but not its year: to the operator, objects of 1970 would be decades old.
-        self.start = start or MONDAY + (scenario.demand.start - _FIRST_MONDAY) % _WEEK
+        self.start = start or find_start(scenario)
         self.now = self.start
         """The time up to which containers have run."""
         self.control_time = self.start
