@@ -17,10 +17,7 @@ HASH_OF_TEST = "$2b$12$hNf2lSsxfm0.i4a.1kVpSOVyBCfIB51VRjgBUyv6kdnyTlgWj81Ay"
 
 
 async def test_prometheus_authenticates_with_mutual_tls_and_password(tmp_path: Path) -> None:
-    try:
-        authority, other = Authority(tmp_path / "ca", "ca"), Authority(tmp_path / "other", "other")
-    except UnavailableError as why:
-        pytest.skip(str(why))
+    authority, other = Authority(tmp_path / "ca", "ca"), Authority(tmp_path / "other", "other")
     own, ours = authority.issue("server", hosts=LOOPBACK), authority.issue("trimtab")
     web = {
         "tls_server_config": {
