@@ -19,7 +19,7 @@ ONE_CORE_EACH := GOMAXPROCS=1
 # And less again when it seldom collects garbage: kubectl a fifth, an API server a tenth, for 200 MiB that this one takes more.
 FEW_COLLECTIONS := GOGC=800 GOMEMLIMIT=700MiB
 
-.PHONY: help setup lint format test all-tests compiled test-fast coverage test-lowest test-deps fuzz soak soak-operator bench demo docs reference cluster cluster-down crds lock clean
+.PHONY: help setup lint format test all-tests compiled test-fast coverage test-lowest test-deps recordings fuzz soak soak-operator bench demo docs reference cluster cluster-down crds lock clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1mmake %-13s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,6 +82,9 @@ test-lowest: setup ## Run fast tests with the lowest versions that pyproject.tom
 	uv pip install --quiet --python $(LOWEST) --no-deps --editable .
 	$(LOWEST)/bin/python -m pytest -q -m "not cluster and not postgres" --ignore tests/cli/test_train.py \
 	  tests/api tests/sizing tests/kube tests/usage tests/store tests/cli
+
+recordings: test-deps ## Ask the real peers again, and write down anew what the fast tests compare with
+	TEST_RECORD=1 pytest --numprocesses 0 tests/sizing/strategies/test_vpa.py tests/sizing/strategies/test_vpa_checkpoint.py
 
 test-deps: setup ## Install and build what the tests run against (once: about 15 minutes)
 	python -m harness deps

@@ -5,20 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.peers.vpa import RecordedVpa
+from sizing.strategies.vpa_series import CHECKPOINT_START as START
+from sizing.strategies.vpa_series import SEEDS, SIZES, after_restart, ask_at_the_end
+from sizing.strategies.vpa_series import days_of_usage as events
 from trimtab.sizing import strategy
 from trimtab.sizing.strategies.vpa import VpaStrategy
 from trimtab.sizing.strategies.vpa_checkpoint import export_checkpoint, export_status, import_checkpoint
-
-START = 1_700_000_000
-DAYS = 5
-
-
-def events(seed: int) -> list[dict[str, Any]]:
-    rng = np.random.default_rng(seed)
-    return [
-        {"t": START + step * 600, "cpu": rng.lognormal(-1, 0.7), "memory": rng.lognormal(20, 0.4)}
-        for step in range(DAYS * 144)
-    ]
 
 
 def fresh() -> VpaStrategy:
@@ -93,3 +86,37 @@ def test_import_checkpoint_rejects_invalid_content_without_change(change: dict[s
     with pytest.raises(ValueError, match=why):
         import_checkpoint(sizer, 1, checkpoint)
     assert sizer.state() == before
+
+
+def units(sizer: VpaStrategy, container: int = 1) -> list[list[float]]:
+    sizes = sizer.recommend(0.0)
+    return [
+        [round(float(values[container]) * scale) for values in (b.lower, b.target, b.upper)]
+        for b, scale in ((sizes.cpu, 1000), (sizes.memory, 1))
+    ]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_export_checkpoint_matches_the_vpa_recommender(recorded_vpa: RecordedVpa, seed: int) -> None:
+    happened = events(seed)
+    (answer,) = recorded_vpa.ask(ask_at_the_end(happened), "checkpoint")
+    theirs = answer["checkpoint"]
+    ours = export_status(
+        shown(fresh(), happened), 1, now=START + 100 * 86400
+    )  # after the day of the last peak
+    for field in ("cpuHistogram", "memoryHistogram"):
+        assert ours[field]["bucketWeights"] == theirs[field]["bucketWeights"]
+        assert ours[field]["totalWeight"] == pytest.approx(theirs[field]["totalWeight"], rel=1e-12)
+        assert ours[field]["referenceTimestamp"] == theirs[field]["referenceTimestamp"]
+    for field in ("version", "totalSamplesCount", "firstSampleStart", "lastSampleStart"):
+        assert ours[field] == theirs[field]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_import_checkpoint_matches_the_vpa_recommender(recorded_vpa: RecordedVpa, seed: int) -> None:
+    (first,) = recorded_vpa.ask(ask_at_the_end(events(seed)), "checkpoint")
+    more, asked = after_restart(seed, first["checkpoint"])
+    (theirs,) = recorded_vpa.ask(asked, *SIZES)
+    sizer = fresh()
+    import_checkpoint(sizer, 1, {"status": first["checkpoint"]})
+    assert units(shown(sizer, more)) == [theirs["cpu"], theirs["memory"]]
