@@ -54,7 +54,7 @@ def test_cron_job_with_a_refused_template_is_skipped_and_not_reverted(error: Any
         world.pass_time(60)
     assert states == {WorkloadState.SKIPPED}
     assert found is not None
-    assert found.reason.startswith("its template was not changed: ")
+    assert found.reason.startswith("the workload cannot be sized: ")
     assert world.template == OLD
     assert world.marks.change is None
     assert {reason for _, reason, _ in world.events} == {"Resizing", "Refused"}

@@ -229,7 +229,7 @@ def test_begin_never_starts_a_change_from_an_outdated_recommendation(
 
 def test_begin_waits_for_a_recommendation_that_takes_the_pods_of_now_into_account() -> None:
     outdated = next_actions(situation(wish(GROWN, computed_from=TEMPLATE), pods=pods(APPLIED), on=resized()))
-    assert "changed since its size was recommended" in why(outdated)
+    assert "changed since the recommendation" in why(outdated)
     assert (
         begun(situation(wish(GROWN, computed_from=APPLIED), pods=pods(APPLIED), on=resized())).after == GROWN
     )
@@ -243,7 +243,7 @@ def test_begin_gives_pods_their_size_that_restart_to_be_resized_and_may() -> Non
     found = begun(situation(kept, pods=[old], on=resized()))
     assert (found.before, found.after, found.restarts) == (TEMPLATE, APPLIED, True)
     assert next_actions(situation(kept, pods=[young], on=resized())) == []
-    assert "to resize it restarts a container" in why(
+    assert "resizing it restarts a container" in why(
         next_actions(situation(wish(APPLIED), pods=[old], on=resized()))
     )
 

@@ -202,7 +202,10 @@ def test_change_of_an_unwritable_cron_job_template_ends() -> None:
     )
     assert [type(deed) for deed in soon] == [PatchTemplate]
     assert [deed.message for deed in late if isinstance(deed, EmitEvent)] == [
-        "its template could not be changed"
+        (
+            "reverting to web: cpu 100m, memory 64Mi (limit 256Mi), because the template could not be changed: "
+            "the API server failed every time"
+        )
     ]
 
 
@@ -237,7 +240,7 @@ def test_revert_without_room_on_nodes_ends_with_what_is_possible(trouble: str) -
     assert world.marks.reverted
     told = [message for _, reason, message in world.events if reason == "RevertIncomplete"]
     assert len(told) == 1
-    assert "web-3 and 3 more keeps web: cpu 50m" in told[0]
+    assert "web-3 and 3 more keep web: cpu 50m" in told[0]
     assert "the node says so" in told[0]
     assert "the node says so" in world.marks.reverted.why
     assert world.sizes == {tuple((OLD | LESS).items())}
@@ -264,7 +267,7 @@ def test_revert_resizes_an_unschedulable_pod_to_its_last_size_and_evicts_no_othe
         life.step(STEP)
     assert life.world.written.count("evict") == 1
     assert not any(live.homeless for live in life.world.pods_by_name.values())
-    assert any("no node has room" in message for _, _, message in life.world.events)
+    assert any("no node has capacity" in message for _, _, message in life.world.events)
 
 
 def test_revert_blocked_by_a_disruption_budget_ends() -> None:
@@ -272,7 +275,7 @@ def test_revert_blocked_by_a_disruption_budget_ends() -> None:
     for _ in range(150):
         life.step(STEP)
     assert life.world.marks.change is None
-    assert any("it took too long" in message for _, _, message in life.world.events)
+    assert any("the revert did not finish in time" in message for _, _, message in life.world.events)
 
 
 def test_relief_goes_before_a_revert_that_stands_still() -> None:
@@ -295,7 +298,7 @@ def test_revert_of_a_paused_rollout_resizes_in_place_or_waits() -> None:
         stays.step(STEP)
     assert stays.world.marks.change is None
     assert stays.world.template == OLD, "pods follow when it is resumed"
-    assert any("its rollout is paused" in message for _, _, message in stays.world.events)
+    assert any("the rollout is paused" in message for _, _, message in stays.world.events)
     resized = promoted_then("InPlaceOrRollout", "paused", template=TemplateUpdate.ALWAYS)
     for _ in range(10):
         resized.step(STEP)
@@ -308,7 +311,7 @@ def test_revert_continues_beside_an_unwritable_template() -> None:
         life.step(STEP)
     assert life.world.marks.change is None
     assert any(
-        "its template keeps" in message
+        "the template keeps" in message
         for _, reason, message in life.world.events
         if reason == "RevertIncomplete"
     )

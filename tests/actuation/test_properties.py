@@ -119,7 +119,7 @@ def test_sizes_are_said_in_amounts_that_people_read() -> None:
     odd = Resources(1500, 2000, 576716801, 500_000_000)
     assert format_sizes({"web": odd}) == "web: cpu 1500m (limit 2), memory 550.0Mi (limit 476.8Mi)"
     assert format_sizes({"web": Resources(None, None, 1 << 30, None), "log": Resources()}) == (
-        "web: memory 1Gi; log: nothing asked for"
+        "web: memory 1Gi; log: no requests or limits"
     )
 
 
@@ -347,7 +347,10 @@ def test_change_does_not_fight_for_a_template_that_others_restore(update: str, a
     assert world.marks.reverted
     assert (world.marks.reverted.times, world.marks.reverted.until > NOW + 3600) == (1, True)
     assert "such as a GitOps tool" in world.marks.reverted.why
-    assert ("Warning", "Reverted", world.marks.reverted.why) in world.events
+    ((kind, message),) = [(kind, text) for kind, reason, text in world.events if reason == "Reverted"]
+    assert kind == "Warning"
+    assert message.startswith("Deployment web: reverted from ")
+    assert message.endswith(f", because {world.marks.reverted.why}")
 
 
 def test_change_repeats_a_restored_template_once_a_day() -> None:
@@ -499,7 +502,7 @@ def test_change_sizes_a_cron_job_by_its_template_alone(old: Resources, new: Reso
 
 
 @pytest.mark.parametrize(
-    ("halted", "said"), [({"paused": True}, "paused"), ({"partition": 2}, "end at partition 2")]
+    ("halted", "said"), [({"paused": True}, "paused"), ({"partition": 2}, "partition 2")]
 )
 def test_rollout_that_would_not_reach_all_pods_is_not_started(halted: Any, said: str) -> None:
     on = workload(resource=STATEFUL_SETS, **halted)
@@ -520,9 +523,22 @@ def test_change_evicts_no_pod_while_one_is_missing() -> None:
     wanted = wish(allow_recreate=True, can_resize_in_place=False)
     both = next_actions(situation(wanted, pods=[pod(), pod("web-1")], on=on))
     assert [type(deed) for deed in both] == [EvictPod]
-    assert "yet to take effect" in why(next_actions(situation(wanted, pods=[pod()], on=on)))
+    assert "not in effect yet" in why(next_actions(situation(wanted, pods=[pod()], on=on)))
+
+
+def test_executor_names_the_workload_and_who_asked_in_events() -> None:
+    world = World(template={"web": SMALL}, replicas=1)
+    wanted = replace(wish({"web": LARGE}, needed_memory=PLENTY, canary=QUICK), requested_by="policy shop/all")
+    drive(world, wanted, steps=40)
+    messages = {reason: message for _, reason, message in world.events}
+    assert set(messages) == {"Resizing", "Resized"}
+    assert all(message.startswith("Deployment web: resi") for message in messages.values())
+    assert messages["Resizing"].endswith(", all pods at once; requested by policy shop/all")
+    assert messages["Resized"].endswith("; the change is complete")
 
 
 def test_executor_rechecks_temporary_states_soon() -> None:
     (wait,) = next_actions(situation(on=workload(rolling=True)))
-    assert wait == Wait(NOW + DEADLINES.recheck, "a rollout is under way")
+    assert wait == Wait(
+        NOW + DEADLINES.recheck, "a rollout of the workload is in progress; Trimtab waits for its end"
+    )

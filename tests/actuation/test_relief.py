@@ -112,7 +112,7 @@ def test_change_that_is_no_relief_waits_for_its_conditions() -> None:
 
 def test_relief_that_is_only_possible_by_a_rollout_waits_for_the_one_under_way() -> None:
     wanted = urgent(allow_recreate=True, can_resize_in_place=False)
-    assert "a rollout is under way" in why(
+    assert "a rollout of the workload is in progress" in why(
         next_actions(marked(ChangeAnnotations(), [killed()], wanted, rolling=True))
     )
 
@@ -230,7 +230,7 @@ def test_relief_does_not_apply_to_a_held_workload() -> None:
     )
     seen = {"unsettled_since": {deferred.uid: NOW - 90}, "observed_since": NOW - 100}
     reverting = marked(ChangeAnnotations(change=back), [*pods[:3], deferred], urgent(**held), seen=seen)
-    assert "does not have its previous size yet" in why(next_actions(reverting))
+    assert "the previous size is not in effect yet on pod web-3" in why(next_actions(reverting))
 
 
 def test_relief_waits_for_a_change_that_continues_by_itself() -> None:

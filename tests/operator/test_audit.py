@@ -120,7 +120,7 @@ async def test_audit_records_a_refused_change_as_neither_applied_nor_reverted(st
     await told.drive(wish({"web": resources(100, 64)}, needed_memory={"web": 0}))
     begun, refused = await told.history()
     assert (begun.what, refused.what, refused.transition) == ("applying", "refused", "TemplateRefused")
-    assert refused.why.startswith("it belongs to argocd")
+    assert refused.why.startswith("the change of the template failed: it belongs to argocd")
     labels = {"policy": "shop/p", "intent": "", "reason": "worse"}
     assert told.metrics.registry.get_sample_value("trimtab_reverts_total", labels) is None
 

@@ -240,7 +240,7 @@ def test_sizing_of_a_held_workload_gives_new_pods_its_size_and_starts_no_change(
     assert report
     assert (report.state, report.reason) == (
         WorkloadState.RECOMMENDED,
-        "held by an annotation: until the sale is over",
+        "the workload is held by an annotation: until the sale is over",
     )
     assert world.sizes == {(("web", GIVEN),)}
     assert sized.changes() == []

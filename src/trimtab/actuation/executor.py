@@ -69,13 +69,15 @@ MAX_ROUNDS = 8
 MANY_CONFLICTS = 5
 """The number of conflicts in a row that old records do not explain."""
 
-_CONFLICT = "it has changed since its record was read (409); decided again from a newer record"
+_CONFLICT = "the workload changed since its record was read (409); Trimtab retries with a newer record"
 _ALWAYS_CONFLICT = (
     "the server answered every write with a conflict (409); check admission webhooks that change the workload"
 )
-_IN_FLIGHT = "another write to it is in progress"
-_NO_LEADER = "this process lost its leader lease and stopped writing"
-_RATE_LIMITED = "waiting for a slot: the limit on concurrent changes is reached"
+_IN_FLIGHT = "another write to the workload is in progress; Trimtab retries"
+_NO_LEADER = "this replica lost its leader lease; the new leader goes on"
+_RATE_LIMITED = (
+    "the limit on concurrent changes is reached; the change waits for a slot (setting disruptionLimits)"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -418,11 +420,13 @@ class ChangeExecutor:
             return replace(waiting, state=WorkloadState.FAILED) if many else waiting
         if error.transient or isinstance(error, Unauthorized):
             raise error
-        message = " ".join(error.message.split())
+        message = f"{_describe_write(action)} failed: {' '.join(error.message.split())}"
         if "exceeded quota" in message:
             message += "; raise the quota or lower resourceBounds"
         if isinstance(error, FieldManagerConflict) and "takeOwnership" not in message:
-            message += "; the template is left to them, see updateStrategy.takeOwnership"
+            message += (
+                "; Trimtab leaves the template to that manager unless updateStrategy.takeOwnership is true"
+            )
         self._emit(observation, EmitEvent("Warning", "Refused", message), transition="")
         match action:
             case ResizePod(pod=pod, sizes=sizes):
@@ -436,7 +440,9 @@ class ChangeExecutor:
         return None
 
     def _emit(self, observation: Observation, emit: EmitEvent, *, transition: str) -> None:
-        workload, reason, message = observation.workload, emit.reason, emit.message
+        workload, reason = observation.workload, emit.reason
+        # `kubectl get events -o jsonpath` and alerts on Events show the message without its object.
+        message = f"{workload.kind} {workload.name}: {emit.message}"
         log.info(
             "actuation.event",
             workload=str(workload.key),
@@ -445,6 +451,18 @@ class ChangeExecutor:
             transition=transition,
         )
         self._cluster.emit(workload, type=emit.type, reason=reason, message=message)
+
+
+def _describe_write(action: ChangeAction) -> str:
+    match action:
+        case ResizePod(pod=pod):
+            return f"the resize of pod {pod.name}"
+        case EvictPod(pod=pod):
+            return f"the eviction of pod {pod.name}"
+        case PatchTemplate():
+            return "the change of the template"
+        case _:
+            return "the annotation of the workload"
 
 
 def _wait(observation: Observation, reason: str, seconds: float) -> ReconcileResult:

@@ -42,7 +42,7 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The sizes that the workload is to have; empty to keep its current ones."""
 
     def __str__(self) -> str:
-        to = "held at a size of their choice by" if self.sizes else "held by"
+        to = "the workload is held at manually chosen sizes by" if self.sizes else "the workload is held by"
         return f"{to} {self.author}" + (f": {self.why}" if self.why else "")
 
     @property
@@ -73,6 +73,7 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             stabilization=0,
             computed_from=None,
             excluded_containers=frozenset(),
+            requested_by=self.author,
         )
 
 

@@ -117,7 +117,10 @@ class KubeCluster:
             answer = await self._client.apply(workload.resource, body, dry_run=True)
             found = container_sizes(_parse(projection, answer).containers)
             if any(found.get(name) != wanted for name, wanted in sizes.items()):
-                words = f"the template keeps {format_sizes(found)}: another field manager owns it, see takeOwnership"
+                words = (
+                    f"the template keeps {format_sizes(found)}: another field manager owns these fields; change them there, "
+                    "or set updateStrategy.takeOwnership: true"
+                )
                 raise FieldManagerConflict(
                     Status(message=words, reason="Conflict", code=FieldManagerConflict.code)
                 )
@@ -239,5 +242,8 @@ def _verify_sizes(sizes: Sizes, containers: Iterable[Container], *, subject: str
     """
     found = container_sizes(containers)
     if any(found[name] != wanted for name, wanted in sizes.items() if name in found):
-        words = f"{subject} is given {format_sizes(found)} instead: something sets it as it is written, such as an admission webhook"
+        words = (
+            f"{subject} got {format_sizes(found)} instead of {format_sizes(sizes)}: an admission webhook or another "
+            "controller changes the size when it is written; find and configure it"
+        )
         raise Invalid(Status(message=words, reason="Invalid", code=Invalid.code))

@@ -260,7 +260,7 @@ def _format_resources(resources: Resources) -> str:
         )
         if request is not None or limit is not None
     ]
-    return ", ".join(parts) or "nothing asked for"
+    return ", ".join(parts) or "no requests or limits"
 
 
 def _format_memory(count: int | None) -> str:

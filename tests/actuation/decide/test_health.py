@@ -144,7 +144,7 @@ def test_pods_that_have_restarted_more_often_for_an_hour_do_not_do_so_by_the_cha
         ).worse
         for count in (3, 9)
     }
-    assert found == {3: "", 9: "9 of 200 pods restarted, in the day before 9 of 200"}
+    assert found == {3: "", 9: "9 of 200 pods restarted after the change, 9 of 200 in the day before it"}
 
 
 @pytest.mark.parametrize(("pods", "after"), [(50, 20.0), (200, 5.0)])
@@ -194,7 +194,7 @@ def test_pods_that_are_not_ready_for_a_moment_are_no_harm_and_those_that_stay_so
     )
     assert (
         compare_health(usual, five, HarmSignals(), unready=one).unknown
-        == "1 of 5 pods are not ready, before it 0 of 5"
+        == "1 of 5 pods are not ready, 0 of 5 before the change"
     )
     assert "1 of 5 pods" in compare_health(usual, five, HarmSignals(), unready=[DEADLINES.startup]).worse
     many = PodHealth(pods=200)

@@ -93,6 +93,8 @@ def test_maintenance_window_delays_a_change_unless_memory_ran_out() -> None:
     now = at("2026-11-15T12:00")
     fresh = [pod(created=now - 86_400)]
     (wait,) = next_actions(situation(wish(windows=(NIGHT,)), pods=fresh, now=now))
-    assert wait == Wait(at("2026-11-20T22:00"), "no maintenance window is open")
+    opens = "the next one opens at 2026-11-20T21:00:00Z"
+    why_closed = f"no maintenance window (updateStrategy.windows) is open; {opens}"
+    assert wait == Wait(at("2026-11-20T22:00"), why_closed)
     urgent = situation(wish(windows=(NIGHT,), is_urgent=True), pods=fresh, now=now, on=workload())
     assert not isinstance(next_actions(urgent)[0], Wait)

@@ -59,7 +59,9 @@ def test_startup_boost_delays_a_change_while_a_pod_starts() -> None:
     assert isinstance(deed, ResizePod)
     assert deed.sizes == BOOSTED
     boosted = pod(sizes=BOOSTED, created=NOW - 10, ready=False)
-    assert next_actions(situation(wanted, pods=[boosted])) == [Wait(NOW + 110, "pods are starting")]
+    assert next_actions(situation(wanted, pods=[boosted])) == [
+        Wait(NOW + 110, "pods are starting with more CPU (updateStrategy.startupBoost)")
+    ]
 
 
 def test_startup_boost_equal_to_the_template_stays_while_the_pod_starts() -> None:
@@ -69,7 +71,9 @@ def test_startup_boost_equal_to_the_template_stays_while_the_pod_starts() -> Non
     case = situation(
         wish(OWN, startup_boost=RULE), pods=[starting], on=workload(template=BOOSTED, marks=marks)
     )
-    assert next_actions(case) == [Wait(NOW + 110, "pods are starting")]
+    assert next_actions(case) == [
+        Wait(NOW + 110, "pods are starting with more CPU (updateStrategy.startupBoost)")
+    ]
     (deed,) = next_actions(replace(case, pods=[pod(sizes=BOOSTED, created=NOW - 10)]))
     assert isinstance(deed, ResizePod)
     assert deed.sizes == OWN

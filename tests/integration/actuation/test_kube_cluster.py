@@ -231,7 +231,7 @@ async def test_kube_cluster_leaves_a_co_owned_template_whole_with_a_reason(
     # The request is ours alone by now, the limit is theirs too.
     without = wish({"web": Resources(120, None, 64 * MIB, 128 * MIB)}, canary=BRIEF, allow_recreate=True)
     report = await driver.until(key, without, lambda report: report.state is WorkloadState.REVERTED)
-    assert "another field manager owns it, see takeOwnership" in report.reason
+    assert "another field manager owns these fields" in report.reason
     found = await client.get(CRON_JOBS, "web", namespace=namespace)
     containers = found["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
     assert next(each["resources"] for each in containers if each["name"] == "web") == {

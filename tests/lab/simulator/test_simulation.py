@@ -263,6 +263,6 @@ async def test_pods_that_restarted_for_less_get_more_as_soon_as_they_need_it() -
     assert 1 <= len(busy) <= 2
     assert busy[0][0] < 9
     assert min(asked) >= 600
-    assert "restart for a smaller size only once" in outcome.reason
+    assert "they restart for a smaller size from" in outcome.reason
     assert again is not None
     assert again <= 1800, "its reconciliationInterval, however long it waits"

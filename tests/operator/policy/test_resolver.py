@@ -111,7 +111,7 @@ def test_resolver_leaves_a_workload_to_its_vpa() -> None:
     ("mode", "sizes", "reason"),
     [
         ("Auto", {}, ""),
-        ("Recommend", {}, "held by ann (unverified): the sale"),
+        ("Recommend", {}, "the workload is held by ann (unverified): the sale"),
         ("Recommend", {"web": Resources(100)}, ""),
         ("Auto", {"web": Resources(100)}, ""),
     ],

@@ -59,6 +59,7 @@ from trimtab.actuation.resources import (
 )
 from trimtab.actuation.started_limits import memory_limits_at_start
 from trimtab.kube.kinds.pods import Pod
+from trimtab.plural import pluralize
 
 # Writing the state of a change
 
@@ -94,7 +95,12 @@ def start_revert(observation: Observation, why: str, *, not_at_fault: bool = Fal
         reason=why[:1024],
         blameless=not_at_fault,
     )
-    return [noted, EmitEvent("Warning", "Reverting", why)]
+    return [
+        noted,
+        EmitEvent(
+            "Warning", "Reverting", f"reverting to {format_sizes(observation.change.before)}, because {why}"
+        ),
+    ]
 
 
 def poll(observation: Observation, why: str) -> list[ChangeAction]:
@@ -104,8 +110,21 @@ def poll(observation: Observation, why: str) -> list[ChangeAction]:
 
 def unavailable_reason(observation: Observation) -> str:
     """Return how many pods are missing or not ready; empty if few enough to evict others."""
-    count = observation.unavailable_pods
-    return f"{count} of its pods are missing or not ready" if count else ""
+    return describe_unavailable(observation.unavailable_pods) if observation.unavailable_pods else ""
+
+
+def describe_unavailable(count: int) -> str:
+    """Return the reason to wait for pods that are missing or not ready."""
+    return f"{_count_pods(count)} missing or not ready; Trimtab changes more pods once at most a tenth are"
+
+
+def describe_missing(count: int) -> str:
+    """Return the reason to wait for pods that were evicted and not created again."""
+    return f"{_count_pods(count)} missing; if they do not return, check the events of its controller"
+
+
+def _count_pods(count: int) -> str:
+    return f"{pluralize(count, 'pod')} of the workload {'is' if count == 1 else 'are'}"
 
 
 # Pods of the phase
@@ -129,9 +148,9 @@ def is_replacing_pods(change: OngoingChange) -> bool:
 def canary_wait_reason(observation: Observation) -> str:
     """Return why other canaries cannot be chosen yet; empty if they can."""
     if not observation.live:
-        return "it has no pods at the moment"
+        return "the workload has no pods now; Trimtab chooses new canaries once it has"
     if observation.change.moved and (missing := observation.missing_pods):
-        return f"{missing} of its pods are missing"
+        return describe_missing(missing)
     return ""
 
 
@@ -317,7 +336,7 @@ def replacement(observation: Observation) -> list[ChangeAction]:
     noted = enter_phase(
         observation, way=choice.method, after=after, patches_template=True, phase=Phase.PROMOTING
     )
-    return [noted, EmitEvent("Normal", "Replacing", f"its pods are replaced: {why}")]
+    return [noted, EmitEvent("Normal", "Replacing", f"replacing pods, because {why}")]
 
 
 def unresolved_stall(observation: Observation) -> str:
@@ -333,7 +352,7 @@ def evict_for_capacity(observation: Observation) -> list[ChangeAction]:
     why, pod = next(iter(pods_to_move(observation).items()))
     return [
         EvictPod(pod, Priority.INCREASE),
-        EmitEvent("Normal", "Replacing", f"{pod.name} is evicted: {why}"),
+        EmitEvent("Normal", "Replacing", f"evicting pod {pod.name}, because {why}"),
     ]
 
 
@@ -344,7 +363,7 @@ def evict_for_capacity(observation: Observation) -> list[ChangeAction]:
 def unsettled_reason(observation: Observation) -> str:
     """Return which pods do not have the new size in effect; empty when all have."""
     waiting = _describe_unsettled(observation)
-    return f"it has yet to take effect on {waiting}" if waiting else ""
+    return f"the new size is not in effect yet on {waiting}" if waiting else ""
 
 
 def _describe_unsettled(observation: Observation) -> str:
@@ -354,13 +373,14 @@ def _describe_unsettled(observation: Observation) -> str:
     if is_replacing_pods(change) and not is_rollout_complete(observation):
         return "the replaced pods"
     if change.moved and (missing := observation.missing_pods):
-        return f"{missing} of its pods, which are missing"
+        return f"missing replicas ({missing}); check the events of its controller"
     names = [
         pod.name
         for pod in phase_pods(observation)
         if not is_settled(pod, change.after) or (change.moved and not pod.node)
     ]
-    return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else "".join(names)
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"pod {names[0]}{more}" if names else ""
 
 
 def is_awaited(observation: Observation) -> bool:
@@ -384,7 +404,7 @@ def crashing_pods(observation: Observation) -> list[Pod]:
 
 def crash_wait_reason(observation: Observation) -> str:
     """Return the reason to wait for pods that crash before they can be resized."""
-    return f"{unsettled_reason(observation)}, which crashes before it can be resized"
+    return f"{unsettled_reason(observation)}, which crashes before it can be resized; see its logs"
 
 
 def is_crash_overdue(observation: Observation) -> bool:
@@ -412,7 +432,10 @@ def _unobserved_reason(observation: Observation) -> str:
     pods = phase_pods(observation)
     if observation.change.way is UpdateMethod.TEMPLATE or any(pod.created <= since for pod in pods):
         return ""
-    return "no pod has been there long enough to be watched"
+    return (
+        "all pods were replaced during the observation; Trimtab waits until one has run with the new size for "
+        f"{observation.strategy.canary.observation} (updateStrategy.canary.observation)"
+    )
 
 
 def is_evidence_overdue(observation: Observation) -> bool:
@@ -429,7 +452,9 @@ def wait_for_evidence(observation: Observation) -> list[ChangeAction]:
 def wait_for_observation(observation: Observation) -> list[ChangeAction]:
     """Wait until the observation is over."""
     until = min(observed_until(observation), observation.now + DEADLINES.recheck)
-    return [Wait(until, "watching how the pods fare")]
+    seconds = observation.strategy.canary.observation
+    why = f"observing pods with the new size for {seconds} (updateStrategy.canary.observation)"
+    return [Wait(until, why)]
 
 
 def record_applied(observation: Observation) -> list[ChangeAction]:
@@ -448,7 +473,11 @@ def record_applied(observation: Observation) -> list[ChangeAction]:
     )
     return [
         WriteAnnotations(ChangeAnnotations(applied=applied)),
-        EmitEvent("Normal", "Resized", f"to {format_sizes(change.after)}"),
+        EmitEvent(
+            "Normal",
+            "Resized",
+            f"resized from {format_sizes(change.before)} to {format_sizes(change.after)}; the change is complete",
+        ),
     ]
 
 

@@ -14,11 +14,12 @@ from trimtab.actuation.decide.health import HealthComparison, compare_health, he
 from trimtab.actuation.decide.maintenance_windows import next_opening
 from trimtab.actuation.decide.observation import Observation, evaluated_once
 from trimtab.actuation.resources import Sizes, adds_memory, has_size, merge_sizes
+from trimtab.api.fields import format_time
 from trimtab.kube.kinds.pods import Pod
 
 TEMPLATE_RESET = (
-    "its template was set back to the sizes of before: something keeps it so, such as a GitOps tool; "
-    "change them there, or set updateStrategy.template to Never"
+    "the sizes in the workload's template were set back to the previous ones, by something such as a GitOps tool; "
+    "change them in its source, or set updateStrategy.template to Never"
 )
 NO_WINDOW_OPENS = "no maintenance window ever opens: check the time zones in updateStrategy.windows"
 REPLACING_METHODS = frozenset({UpdateMethod.ROLLOUT, UpdateMethod.RECREATE})
@@ -36,18 +37,18 @@ def superseded_reason(observation: Observation) -> str:
     is_gone = workload.replicas == 0 or workload.kind == "Job"
     is_lost = observation.now - observation.phase_began > DEADLINES.no_pods
     if not observation.live and (is_gone or (is_lost and change.way is not UpdateMethod.TEMPLATE)):
-        return "it has no pods any more"
+        return "the workload has no pods any more, so that the change cannot be verified"
     is_waiting = change.phase in {Phase.CANARY, Phase.PROMOTING} and not change.relief
     if is_waiting and next_opening(observation.strategy.windows, now=observation.now) is None:
         return NO_WINDOW_OPENS
     ours = merge_sizes(change.template, change.after) if change.patches_template else change.template
     if observation.template_sizes not in (change.template, ours):
-        return "the sizes in its template were changed meanwhile"
+        return "somebody changed the sizes in the workload's template during the change"
     is_our_rollout = change.way is UpdateMethod.ROLLOUT and observation.template_sizes == ours
     # Pods that are OOM killed get more memory whatever revision they are of.
     tolerates_rollout = change.relief and change.way is UpdateMethod.IN_PLACE
     if workload.is_rolling_out and not is_our_rollout and not tolerates_rollout:
-        return "a rollout began meanwhile"
+        return "somebody started a rollout of the workload during the change"
     return ""
 
 
@@ -97,7 +98,13 @@ def is_window_open(observation: Observation) -> bool:
 def wait_for_window(observation: Observation) -> Wait:
     """Return the wait for the next maintenance window."""
     opening = next_opening(observation.strategy.windows, now=observation.now)
-    return Wait(opening or observation.now + DEADLINES.recheck, "no maintenance window is open")
+    return Wait(opening or observation.now + DEADLINES.recheck, describe_closed_windows(opening))
+
+
+def describe_closed_windows(opening: int | None) -> str:
+    """Return the reason to wait for a maintenance window, and when the next one opens."""
+    opens = f"; the next one opens at {format_time(opening)}" if opening else ""
+    return f"no maintenance window (updateStrategy.windows) is open{opens}"
 
 
 @evaluated_once

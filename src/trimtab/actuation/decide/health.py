@@ -175,17 +175,19 @@ def compare_health(
         _explain_restarts("were killed for lack of memory", before, now, "killed")
         or _explain_restarts("restarted", before, now, "restarted")
         or _explain_unready(before, now, unready)
-        or next(
-            (f"guardrail {name} does not hold any more" for name, holds in guardrails if holds is False), ""
-        )
+        or next((f"guardrail {name} no longer holds" for name, holds in guardrails if holds is False), "")
         or _explain_throttling(before, now)
     )
     if worse:
         return HealthComparison(worse=worse)
     if before.throttled is not None and now.throttled is None:
-        return HealthComparison(unknown="throttling is not known any more")
+        return HealthComparison(
+            unknown="CPU throttling of the pods is no longer measured; check the usage source"
+        )
     if missing := sorted(name for name, holds in guardrails if holds is None):
-        return HealthComparison(unknown=f"guardrail {', '.join(missing)} is unknown")
+        return HealthComparison(
+            unknown=f"guardrail {', '.join(missing)} cannot be evaluated; check its query"
+        )
     if _explain_unready(before, now, [max(each, DEADLINES.startup) for each in unready]):
         return HealthComparison(unknown=_format_unready(before, now, len(unready)))
     return HealthComparison()
@@ -213,7 +215,9 @@ def _explain_restarts(
     in_hour = getattr(before, f"{kind}_in_hour")
     if in_hour and not is_more_than_chance(in_hour, before.watched_in_hour, counted, now.watched):
         return ""
-    return f"{counted} of {now.pods} pods {what}, in the day before {then} of {before.pods}"
+    return (
+        f"{counted} of {now.pods} pods {what} after the change, {then} of {before.pods} in the day before it"
+    )
 
 
 def _explain_unready(before: PodHealth, now: PodHealth, unready: Sequence[int]) -> str:
@@ -234,7 +238,7 @@ def _explain_unready(before: PodHealth, now: PodHealth, unready: Sequence[int]) 
 
 
 def _format_unready(before: PodHealth, now: PodHealth, counted: int) -> str:
-    return f"{counted} of {now.pods} pods are not ready, before it {before.unready} of {before.pods}"
+    return f"{counted} of {now.pods} pods are not ready, {before.unready} of {before.pods} before the change"
 
 
 def _explain_throttling(before: PodHealth, now: PodHealth) -> str:
@@ -242,7 +246,7 @@ def _explain_throttling(before: PodHealth, now: PodHealth) -> str:
         return ""
     if now.throttled <= before.throttled + THROTTLING_MARGIN:
         return ""
-    return f"CPU is throttled in {now.throttled:.0%} of its periods, before it {before.throttled:.0%}"
+    return f"CPU of the pods is throttled in {now.throttled:.0%} of periods, {before.throttled:.0%} before the change"
 
 
 def _binomial_tail(count: int, *, of: int, chance: float) -> float:

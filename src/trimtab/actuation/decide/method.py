@@ -44,18 +44,20 @@ def choose_method(observation: Observation, *, before: Sizes, after: Sizes) -> M
     if was != will_be and strategy.keep_qos_class:
         return Skip(
             f"its pods would change from QoS class {was} to {will_be}; "
-            "let limits follow by updateStrategy.updateRequestsOnly: false, or set keepQosClass: false"
+            "set updateStrategy.updateRequestsOnly: false so that limits follow, or keepQosClass: false"
         )
     if observation.workload.kind == "CronJob":
         if strategy.template is TemplateUpdate.NEVER:
-            return Skip("a CronJob is sized by its template, and updateStrategy.template is Never")
+            return Skip(
+                "a CronJob is sized by its template, and updateStrategy.template is Never; set it to AsNeeded"
+            )
         return MethodChoice(UpdateMethod.TEMPLATE, patches_template=True)
     obstacle = _in_place_obstacle(observation, before, after)
     if was != will_be:
         obstacle = obstacle or "the QoS class of a running pod cannot change"
     restarts = _restarted_container(containers, before, after)
     if restarts and not strategy.allow_recreate:
-        obstacle = obstacle or f"to resize container {restarts} restarts it"
+        obstacle = obstacle or f"resizing container {restarts} restarts it (resizePolicy)"
     return (
         choose_replacement(observation, obstacle)
         if obstacle
@@ -79,11 +81,14 @@ def choose_replacement(observation: Observation, obstacle: str) -> MethodChoice 
     """Return the method that replaces pods, because of this obstacle to resizing them."""
     kind, quiet = observation.workload.kind, keeps_running_pods(observation)
     if not observation.strategy.allow_recreate:
-        return Skip(f"{obstacle}, and updateStrategy.allowRecreate is false")
+        return Skip(f"{obstacle}, and updateStrategy.allowRecreate is false; set it to true to replace pods")
     if kind not in _MERGED_TEMPLATES:
-        return Skip(f"{obstacle}, and the template of a {kind} is never changed")
+        return Skip(f"{obstacle}, and Trimtab does not change the template of a {kind}; set the size there")
     if not _is_template_patchable(observation):
-        return Skip(f"{obstacle}, and with updateStrategy.template Never a new pod would be of the old size")
+        return Skip(
+            f"{obstacle}, and a replaced pod would have the old size because updateStrategy.template is Never; "
+            "set it to AsNeeded"
+        )
     if (halted := _halted_reason(observation.workload)) and not quiet:
         return Skip(f"{obstacle}, and {halted}")
     return MethodChoice(UpdateMethod.RECREATE if quiet else UpdateMethod.ROLLOUT, patches_template=True)
@@ -104,8 +109,12 @@ def keeps_running_pods(observation: Observation) -> bool:
 def _halted_reason(workload: Workload) -> str:
     """Return why a rollout would not reach all pods; empty if it would."""
     if workload.paused:
-        return "its rollouts are paused"
-    return f"its rollouts end at partition {workload.partition}" if workload.partition else ""
+        return "its rollouts are paused; resume them (kubectl rollout resume)"
+    return (
+        f"its rollouts stop at spec.updateStrategy.rollingUpdate.partition {workload.partition}"
+        if workload.partition
+        else ""
+    )
 
 
 def is_restart_free(containers: Iterable[Container], before: Sizes, after: Sizes) -> bool:
@@ -166,7 +175,7 @@ def _in_place_obstacle(observation: Observation, before: Sizes, after: Sizes) ->
     for name, old in before.items():
         if restrict_to_fields(old, after[name]) != after[name]:
             # The server rejects a removal, and a field that was added in place could not be reverted.
-            return f"requests or limits of container {name} can be neither added nor removed in place"
+            return f"requests or limits of container {name} cannot be added or removed in place"
     return ""
 
 

@@ -32,6 +32,8 @@ from trimtab.actuation.change_annotations import (
 )
 from trimtab.actuation.deadlines import DEADLINES
 from trimtab.actuation.decide.advance import (
+    describe_missing,
+    describe_unavailable,
     heap_limits_at_start,
     last_restart,
     poll,
@@ -222,7 +224,7 @@ def recreate_next_pod(observation: Observation) -> list[ChangeAction]:
     earlier = sum(not pod.ready and pod.created <= started for pod in observation.live)
     unavailable = observation.unavailable_pods - earlier
     if first.ready and unavailable > 0:
-        return poll(observation, f"{unavailable} of its pods are missing or not ready")
+        return poll(observation, describe_unavailable(unavailable))
     return [EvictPod(first, Priority.REVERT)]
 
 
@@ -254,7 +256,7 @@ def stuck_pods(observation: Observation) -> dict[str, Pod]:
     stuck = pods_without_capacity(observation, _unsettled_pods(observation))
     if observation.now - observation.change.since >= DEADLINES.crash_loop:
         crashing = [pod for pod in pods_to_revert(observation) if is_crash_looping(pod)]
-        stuck |= {f"{pod.name} crashes before it can be resized": pod for pod in crashing}
+        stuck |= {f"pod {pod.name} crashes before it can be resized": pod for pod in crashing}
     return {why: pod for why, pod in stuck.items() if _may_evict(observation, pod)}
 
 
@@ -263,7 +265,10 @@ def evict_stuck_pod(observation: Observation) -> list[ChangeAction]:
     why, pod = next(iter(stuck_pods(observation).items()))
     if pod.ready and (unavailable := unavailable_reason(observation)):
         return poll(observation, unavailable)
-    return [EvictPod(pod, Priority.REVERT), EmitEvent("Normal", "Replacing", f"{pod.name} is evicted: {why}")]
+    return [
+        EvictPod(pod, Priority.REVERT),
+        EmitEvent("Normal", "Replacing", f"evicting pod {pod.name}, because {why}"),
+    ]
 
 
 def _may_evict(observation: Observation, pod: Pod) -> bool:
@@ -287,11 +292,11 @@ def revert_wait_reason(observation: Observation) -> str:
     """Return what the revert waits for; empty if nothing."""
     crashing = [pod for pod in pods_to_revert(observation) if is_crash_looping(pod)]
     if crashing and _can_resize(observation):
-        return f"{crashing[0].name} crashes before it can be resized"
+        return f"pod {crashing[0].name} crashes before it can be resized back; see its logs"
     if observation.change.moved and (missing := observation.missing_pods):
-        return f"{missing} of its pods are missing"
+        return describe_missing(missing)
     if pods := _unsettled_pods(observation) or _unscheduled_pods(observation):
-        return f"{pods[0].name} does not have its previous size yet"
+        return f"the previous size is not in effect yet on pod {pods[0].name}"
     return ""
 
 
@@ -315,16 +320,16 @@ def give_up_reason(observation: Observation) -> str:
     long_ago = now - DEADLINES.unscheduled
     unplaced = [pod for pod in _unscheduled_pods(observation) if max(pod.created, began) < long_ago]
     if unplaced:
-        return f"no node has room for {unplaced[0].name}"
+        return f"no node has capacity for pod {unplaced[0].name}"
     if error := runtime_error(observation, waiting):
         return error
     came = [pod.created for pod in observation.live if pod.ready and pod.created >= change.since]
     is_stuck = now - max([began, *came]) > DEADLINES.progress
     # Pods that an autoscaler keeps adding would otherwise count as progress forever.
     if is_stuck or now - began > DEADLINES.max_duration:
-        return "it took too long"
+        return "the revert did not finish in time"
     if now - change.since > DEADLINES.oom_relief_grace and _blocks_oom_relief(observation):
-        return "more memory after an OOM kill goes first"
+        return "a pod was OOM killed, and more memory for it goes first"
     return ""
 
 
@@ -407,12 +412,15 @@ def finish_revert(observation: Observation) -> list[ChangeAction]:
     """Record the end of the revert and report what was not restored."""
     change, kept = observation.change, _kept_size(observation)
     left = "; ".join(_describe_leftovers(observation))
-    why = f"{change.reason}; not all is as before: {left}" if left else change.reason
+    why = f"{change.reason}; not everything was restored: {left}" if left else change.reason
     reverted = _build_revert_record(observation, why=why[:MAX_REASON])
     applied = _build_applied_sizes(observation, kept) if kept else observation.annotations.applied
-    events = [EmitEvent("Warning", "Reverted", change.reason)]
+    sizes = f"reverted from {format_sizes(change.after)} to {format_sizes(change.before)}"
+    events = [EmitEvent("Warning", "Reverted", f"{sizes}, because {change.reason}")]
     if left:
-        events.append(EmitEvent("Warning", "RevertIncomplete", left))
+        events.append(
+            EmitEvent("Warning", "RevertIncomplete", f"the revert did not restore everything: {left}")
+        )
     return [WriteAnnotations(ChangeAnnotations(applied=applied, reverted=reverted)), *events]
 
 
@@ -445,13 +453,15 @@ def _describe_leftovers(observation: Observation) -> list[str]:
     change, workload, found = observation.change, observation.workload, []
     if _has_our_template(observation):
         rejection = observation.rejection(workload.uid, change.template)
-        found.append(f"its template keeps {format_sizes(change.after)}: {rejection or change.gave_up_why}")
+        found.append(f"the template keeps {format_sizes(change.after)}: {rejection or change.gave_up_why}")
     elif _is_rolling_back(observation):
-        why = "its rollout is paused" if workload.paused else change.gave_up_why
-        found.append(f"{why}, its pods have yet to be replaced by those of before")
+        why = "the rollout is paused, resume it" if workload.paused else change.gave_up_why
+        found.append(
+            f"pods with the new size are left to replace by the rollout to the previous template: {why}"
+        )
     if kept := _kept_size(observation):
         found.append(
-            f"pods keep {format_sizes(kept)}: memory is not lowered below what they need, or cannot be in place"
+            f"pods keep {format_sizes(kept)}: they need that much memory, or the cluster cannot lower it in place"
         )
     pods = [
         pod
@@ -463,7 +473,7 @@ def _describe_leftovers(observation: Observation) -> list[str]:
         rejection = observation.rejection(first.uid, _revert_size(observation, first))
         why = rejection or change.gave_up_why or "its pods cannot be resized in place"
         sizes = format_sizes(select_sizes(container_sizes(first.containers), change.after))
-        found.append(f"{first.name}{others} keeps {sizes}: {why}")
+        found.append(f"pod {first.name}{others} {'keep' if others else 'keeps'} {sizes}: {why}")
     return found
 
 

@@ -56,7 +56,7 @@ def stall_reason(observation: Observation) -> str:
     awaited = _awaited_pods(observation)
     for pod in awaited:
         if _waiting_seconds(observation, pod) > DEADLINES.progress:
-            return f"{pod.name} has not got it in an hour"
+            return f"pod {pod.name} did not get the new size within an hour"
     return (
         runtime_error(observation, awaited)
         or next(iter(awaited_pods_without_capacity(observation)), "")
@@ -76,7 +76,7 @@ def runtime_error(observation: Observation, pods: Sequence[Pod]) -> str:
             # Kubelets repeat a failed resize, and a runtime that restarts fails for a while.
             and _waiting_seconds(observation, pod) > DEADLINES.deferred
         ):
-            return f"{pod.name} was not resized: the container runtime rejected it: {pod.resize.message}"
+            return f"pod {pod.name} was not resized: the container runtime rejected it: {pod.resize.message}"
     return ""
 
 
@@ -95,14 +95,14 @@ def pods_without_capacity(observation: Observation, pods: Sequence[Pod]) -> dict
     found: dict[str, Pod] = {}
     for pod in pods:
         if pod.resize and pod.resize.reason == "Infeasible":
-            found[f"{pod.name} cannot have it: {pod.resize.message}"] = pod
+            found[f"pod {pod.name} cannot be resized on its node: {pod.resize.message}"] = pod
         if (
             pod.resize
             and pod.resize.reason == "Deferred"
             # The kubelet resizes the pod by itself once another pod leaves the node.
             and _waiting_seconds(observation, pod) > DEADLINES.deferred
         ):
-            found[f"the node of {pod.name} has no room for it: {pod.resize.message}"] = pod
+            found[f"the node of pod {pod.name} has no capacity to resize it: {pod.resize.message}"] = pod
     return found
 
 
@@ -134,9 +134,9 @@ def eviction_failure(observation: Observation) -> str:
     if not change.moved or change.phase is Phase.VERIFYING or change.way in REPLACING_METHODS:
         return ""
     if unplaced := _find_unscheduled_pod(observation):
-        return f"no node has room for {unplaced}"
+        return f"no node has capacity for pod {unplaced} with its new size"
     missing = observation.missing_pods
-    gone = f"{missing} of its pods have not come back" if missing else ""
+    gone = f"evicted pods were not created again ({missing} missing)" if missing else ""
     why = gone or next(iter(awaited_pods_without_capacity(observation)), "")
     return why if _is_late(observation) else ""
 
@@ -151,7 +151,7 @@ def crash_loop_reason(observation: Observation) -> str:
     pods = list_resizable(observation, observation.live, change.after)
     behind = [pod for pod in pods if not has_size(pod, change.after)]
     return next(
-        (f"{pod.name} crashes before it can be resized" for pod in behind if is_crash_looping(pod)), ""
+        (f"pod {pod.name} crashes before it can be resized" for pod in behind if is_crash_looping(pod)), ""
     )
 
 
@@ -199,12 +199,12 @@ def _controller_stall_reason(observation: Observation) -> str:
     if is_written and not behind and is_rollout_complete(observation):
         return ""  # The rollout may have completed hours before this check.
     if unplaced := _find_unscheduled_pod(observation):
-        return f"no node has room for {unplaced}"
+        return f"no node has capacity for pod {unplaced} with its new size"
     if _is_late(observation):
-        return "its pods were not replaced in time"
+        return "the controller did not replace the pods in time; check its rollout and events"
     all_came = is_rollout_complete(observation) and behind and all(map(change.is_created_by_change, behind))
     if all_came and not needs_another_renewal(observation):
-        return f"{behind[0].name} came of another size than its template's: something else sets it"
+        return f"new pod {behind[0].name} has another size than the template: an admission webhook or controller sets it"
     return ""
 
 
@@ -253,12 +253,12 @@ def _never_resized_reason(observation: Observation) -> str:
         return ""
     if change.way is UpdateMethod.TEMPLATE:
         is_written = observation.template_sizes == merge_sizes(observation.template_sizes, change.after)
-        return "" if is_written else "its template could not be changed"
+        return "" if is_written else "the template could not be changed: the API server failed every time"
     pods = list_resizable(observation, observation.live, change.after)
     if change.phase is Phase.CANARY:
         pods = [pod for pod in pods if pod.name in change.canaries]
     behind = [pod for pod in pods if not has_size(pod, change.after) and not is_crash_looping(pod)]
-    return f"{behind[0].name} could not be resized" if behind else ""
+    return f"pod {behind[0].name} could not be resized: the API server failed every time" if behind else ""
 
 
 def _is_waiting_for_window(observation: Observation) -> bool:

@@ -45,11 +45,18 @@ from trimtab.actuation.resources import (
     raise_only,
     select_sizes,
 )
+from trimtab.api.fields import format_time
 from trimtab.kube.kinds.pods import Pod, Resources
 
 MAX_CANARIES = 32
+_METHOD_NAMES = {
+    UpdateMethod.ROLLOUT: "a rollout",
+    UpdateMethod.RECREATE: "evicting pods one by one",
+    UpdateMethod.TEMPLATE: "the template for later pods",
+}
 MEMORY_LIMITS_FIXED = (
-    "Kubernetes before 1.34 does not lower memory limits in place, and updateStrategy.allowRecreate is false"
+    "Kubernetes before 1.34 does not lower memory limits in place, and updateStrategy.allowRecreate is false; upgrade "
+    "Kubernetes, or set allowRecreate: true"
 )
 
 
@@ -121,8 +128,12 @@ def wait_for_interval(observation: Observation) -> Wait | None:
     if interval and fights:  # Without an interval a person has chosen the moment.
         wait = Wait(applied.at + max(interval, DEADLINES.template_reset), TEMPLATE_RESET)
     else:
-        why = "it was changed a short while ago, see updateStrategy.minInterval"
-        wait = Wait(applied.at + interval, why)
+        until = applied.at + interval
+        why = (
+            f"the workload was changed at {format_time(applied.at)}; the next change may start at {format_time(until)} "
+            "(updateStrategy.minInterval)"
+        )
+        wait = Wait(until, why)
     return wait if observation.now < wait.until else None
 
 
@@ -165,7 +176,9 @@ def start_change(observation: Observation) -> list[ChangeAction]:
     priority = Priority.INCREASE if has_increase(change.before, change.after) else Priority.DECREASE
     return [
         WriteAnnotations(noted, start_priority=priority),
-        EmitEvent("Normal", "Resizing", f"{sizes}, {_describe_start(change)}"),
+        EmitEvent(
+            "Normal", "Resizing", f"resizing {sizes}, {_describe_start(change)}{_describe_cause(observation)}"
+        ),
     ]
 
 
@@ -174,7 +187,7 @@ def _explain_fixed_fields(before: Sizes, after: Sizes) -> str:
     names = ", ".join(name for name, size in before.items() if after[name] != size)
     return (
         f"requests and limits can be neither added nor removed in place (containers: {names}), and "
-        "updateStrategy.allowRecreate is false; set them in the template once"
+        "updateStrategy.allowRecreate is false; add or remove them in the workload's template, or set allowRecreate: true"
     )
 
 
@@ -240,7 +253,10 @@ def _restart_cooldown(observation: Observation, plan: StartPlan) -> Wait | None:
     if all(observation.effective.get(name) == size for name, size in plan.after.items()):
         return None  # Pods that lag behind are brought to the size in effect.
     until = applied.restarted + observation.desired.stabilization
-    why = "its pods were restarted for a change, and restart for a smaller size only once in changes.stabilization"
+    why = (
+        f"the last change restarted the pods; they restart for a smaller size from {format_time(until)} on "
+        "(changes.stabilization)"
+    )
     return Wait(until, why) if observation.now < until else None
 
 
@@ -262,7 +278,10 @@ def _choose_applicable_method(
     before, after = select_sizes(before, template), select_sizes(after, template)
     if after == before:
         names = ", ".join(sorted(injected))
-        why = f"{names} is not in its template, so that it can be sized in place only"
+        why = (
+            f"only replaced pods could get the size, but a new pod gets the size of container {names} from whoever "
+            "injects it, not from the workload's template; set the size where the container is injected"
+        )
         return StartPlan(before=before, after=after, choice=Skip(why))
     choice = choose_method(observation, before=before, after=after)
     return StartPlan(before=before, after=after, choice=choice)
@@ -317,5 +336,12 @@ def _is_oom_relief(observation: Observation, before: Sizes, after: Sizes) -> boo
 
 def _describe_start(change: OngoingChange) -> str:
     if change.canaries:
-        return f"first {', '.join(change.canaries)}"
-    return "all pods at once" if change.way is UpdateMethod.IN_PLACE else f"by way of {change.way}"
+        return f"pods {', '.join(change.canaries)} first"
+    return "all pods at once" if change.way is UpdateMethod.IN_PLACE else f"by {_METHOD_NAMES[change.way]}"
+
+
+def _describe_cause(observation: Observation) -> str:
+    """Return who asks for the change, and whether an OOM kill is the reason."""
+    desired = observation.desired
+    after_kill = " after an OOM kill" if desired.is_urgent else ""
+    return f"; requested by {desired.requested_by}{after_kill}" if desired.requested_by else after_kill

@@ -35,7 +35,7 @@ from trimtab.actuation.resources import (
 )
 from trimtab.kube.kinds.pods import Pod
 
-RESTART_REQUIRED = "to resize it restarts a container"
+RESTART_REQUIRED = "resizing it restarts a container (resizePolicy)"
 
 
 class SyncWork(NamedTuple):
@@ -111,7 +111,7 @@ def wait_for_boosts(observation: Observation) -> list[ChangeAction]:
     """Wait until the first startup boost is over."""
     until = sync_work(observation).recheck_at
     assert until is not None
-    return [Wait(until, "pods are starting")]
+    return [Wait(until, "pods are starting with more CPU (updateStrategy.startupBoost)")]
 
 
 def sync_during_change(observation: Observation) -> Iterator[ChangeAction]:

@@ -18,6 +18,7 @@ from trimtab.actuation.deadlines import DEADLINES
 from trimtab.actuation.decide import advance, conflicts, revert, stalls, start, sync_pods
 from trimtab.actuation.decide.maintenance_windows import next_opening
 from trimtab.actuation.decide.observation import Observation, State
+from trimtab.api.fields import format_time
 
 Condition = Callable[[Observation], object]
 Actions = Callable[[Observation], list[ChangeAction]]
@@ -112,7 +113,7 @@ def _clamped(seen: Observation) -> object:
 
 
 def _blocked(seen: Observation) -> str:
-    left = "; the change under way is left as it is" if seen.annotations.change else ""
+    left = "; the change in progress stays as it is" if seen.annotations.change else ""
     return seen.desired.blocked_reason + left
 
 
@@ -135,9 +136,14 @@ def _rests_after_revert(seen: Observation) -> bool:
 def _revert_rest(seen: Observation) -> list[ChangeAction]:
     reverted = seen.annotations.reverted
     if reverted and reverted.refused:
-        return [Skip(f"its template was not changed: {reverted.why}")]
-    why = f"the last change was reverted: {reverted.why}" if reverted else ""
-    return [Wait(start.cooldown_end(seen), why)]
+        return [Skip(f"the workload cannot be sized: {reverted.why}")]
+    until = start.cooldown_end(seen)
+    why = (
+        f"the last change was reverted: {reverted.why}; next attempt at {format_time(until)}"
+        if reverted
+        else ""
+    )
+    return [Wait(until, why)]
 
 
 def _interval_rest(seen: Observation) -> list[ChangeAction]:
@@ -151,7 +157,7 @@ def _opening(seen: Observation) -> int | None:
 
 def _window_rest(seen: Observation) -> list[ChangeAction]:
     opening = _opening(seen)
-    return [] if opening is None else [Wait(opening, "no maintenance window is open")]
+    return [] if opening is None else [Wait(opening, conflicts.describe_closed_windows(opening))]
 
 
 def _has_no_method(seen: Observation) -> bool:
@@ -302,7 +308,11 @@ _IDLE = (
         states=IDLE,
         condition=_has_no_pods,
         actions=_skip(
-            lambda seen: "it has run to its end" if seen.workload.finished else "it has no running pods"
+            lambda seen: (
+                f"the {seen.workload.kind} has finished"
+                if seen.workload.finished
+                else "the workload has no running pods"
+            )
         ),
         when="no pod runs, and the workload is no CronJob",
         then="start nothing",
@@ -314,7 +324,10 @@ _IDLE = (
         states=IDLE,
         condition=lambda seen: start.is_outdated(seen.desired, seen.effective),
         actions=lambda seen: [
-            Wait(seen.now + DEADLINES.outdated_retry, "its pods have changed since its size was recommended")
+            Wait(
+                seen.now + DEADLINES.outdated_retry,
+                "the sizes of the pods have changed since the recommendation; Trimtab waits for the next one",
+            )
         ],
         when="the recommendation was computed from other sizes than those in effect",
         then="wait for the next one",
@@ -348,7 +361,7 @@ _IDLE = (
         id="RolloutInProgress",
         states=IDLE,
         condition=start.waits_for_rollout,
-        actions=_recheck(lambda _: "a rollout is under way"),
+        actions=_recheck(lambda _: "a rollout of the workload is in progress; Trimtab waits for its end"),
         when="somebody else's rollout goes on; a resize after an OOM kill does not wait for it",
         then="wait",
     ),
@@ -357,7 +370,9 @@ _IDLE = (
         states=IDLE,
         condition=_starts_ordinarily(start.broken_guardrails),
         actions=_recheck(
-            lambda seen: f"guardrail {start.broken_guardrails(seen)} does not hold or is unknown"
+            lambda seen: (
+                f"guardrail {start.broken_guardrails(seen)} does not hold or cannot be evaluated; no change starts until it holds"
+            )
         ),
         when="a guardrail does not hold or is unknown",
         then="wait",
@@ -366,7 +381,11 @@ _IDLE = (
         id="UsageUnknown",
         states=IDLE,
         condition=_starts_ordinarily(lambda seen: seen.desired.usage_error),
-        actions=_recheck(lambda seen: f"usage cannot be read: {seen.desired.usage_error}"),
+        actions=_recheck(
+            lambda seen: (
+                f"usage cannot be read, so a change could not be verified: {seen.desired.usage_error}"
+            )
+        ),
         when="usage cannot be read",
         then="wait",
     ),
@@ -426,7 +445,8 @@ _IDLE = (
         condition=start.exceeds_annotation_size,
         actions=_skip(
             lambda _: (
-                "its pods are of too many different sizes to remember them all; give them one size first"
+                "the pods have too many different sizes to record them all for a revert; restart the workload so "
+                "that all pods have one size"
             )
         ),
         when="the sizes of the pods before the change do not fit in an annotation",
@@ -477,7 +497,7 @@ _COURSE = (
     _reverting_row(
         "YieldedToOomRelief",
         BEFORE_VERIFYING,
-        lambda _: "more memory after an OOM kill goes first",
+        lambda _: "a pod was OOM killed, and more memory for it goes first",
         "pods are OOM killed while the change is a canary or waits for a window, and it adds no memory",
         condition=conflicts.must_yield_to_oom_relief,
         not_at_fault=True,
@@ -583,7 +603,7 @@ _WORK = (
         id="TemplateUnobserved",
         states=AFTER_CANARY,
         condition=_pending(advance.awaits_controller),
-        actions=_poll(lambda _: "its controller has yet to see the changed template"),
+        actions=_poll(lambda _: "the workload's controller has not observed the changed template yet"),
         when="pods are to be evicted, and their controller has yet to see the template",
         then="wait",
     ),
@@ -683,7 +703,9 @@ _SETTLING = (
     _reverting_row(
         "LatePodUnsettled",
         VERIFYING,
-        lambda seen: f"{advance.unsettled_reason(seen)}, for too long",
+        lambda seen: (
+            f"{advance.unsettled_reason(seen)}, after the deadline for pods created during the change"
+        ),
         "a pod created later does not get the size, and the change was neither in place nor OOM relief",
         condition=lambda seen: (
             advance.unsettled_reason(seen)
@@ -732,7 +754,9 @@ _WATCHING = (
     _reverting_row(
         "EvidenceMissing",
         WATCHED,
-        lambda seen: f"{advance.missing_evidence(seen)}, and was so for too long",
+        lambda seen: (
+            f"the change could not be verified within canary.evidenceTimeout: {advance.missing_evidence(seen)}"
+        ),
         "evidence is still missing",
         condition=advance.missing_evidence,
         deadlines=("canary.observation", "canary.evidenceTimeout"),
@@ -823,7 +847,7 @@ _REVERT = (
         id="RollingBack",
         states=REVERTING,
         condition=revert.waits_for_controller,
-        actions=_poll(lambda _: "its pods are being replaced by those of before"),
+        actions=_poll(lambda _: "the workload's controller is rolling back to the previous template"),
         when="the controller rolls back",
         then="wait",
     ),

@@ -253,7 +253,7 @@ async def test_resize_without_room_on_the_node_waits_and_is_reverted(
     report = await driver.until(web.key, wanted, is_reverted)
     assert report.annotations
     assert report.annotations.reverted
-    assert "has no room for it" in report.annotations.reverted.why
+    assert "has no capacity to resize it" in report.annotations.reverted.why
     assert web.requests() == {"100m"}
     assert web.resizes() == set()
 
@@ -322,9 +322,7 @@ async def test_crash_looping_pod_is_replaced_instead_of_resized(falling: Deploye
 
     rest()
     (fallen,) = falling.pods()
-    await driver.until(
-        falling.key, wanted, lambda report: rest() and "has yet to take effect" in report.reason
-    )
+    await driver.until(falling.key, wanted, lambda report: rest() and "is not in effect yet" in report.reason)
     driver.ahead += DEADLINES.crash_loop
     report = await driver.until(falling.key, wanted, is_applied)
     assert report.annotations
