@@ -25,7 +25,7 @@ from trimtab.actuation.decide.transitions import TRANSITIONS, list_moves
 from trimtab.api import KINDS
 from trimtab.api.crd import build_crd
 from trimtab.api.kind import Kind
-from trimtab.api.model import nested_model
+from trimtab.api.model import ApiModel, nested_model
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.cli import COMMANDS, build_app
 from trimtab.docstrings import read_field_descriptions
@@ -67,6 +67,12 @@ How to set them: [Install the operator](../how-to/install.md#configure).
 ## Settings
 
 A change to a setting marked ↻ takes effect at the next restart; all others take effect within seconds.
+"""
+
+_RENAMED: Final = """## Renamed settings
+
+Names of the version before, in the file, in variables and in flags. They are read for one more version; the log has a line
+`config.setting_renamed` for each.
 """
 
 _METRICS: Final = """## Metrics
@@ -239,6 +245,8 @@ def render_operator() -> str:
     return _page(
         _OPERATOR,
         _table(("setting", "default", "meaning"), settings),
+        _RENAMED,
+        _table(("old", "new"), _renamed_rows("", OperatorConfig)),
         _METRICS,
         _table(("metric", "type", "labels", "meaning"), metrics),
     )
@@ -333,6 +341,17 @@ def _setting_rows(path: str, field: FieldInfo, text: str) -> Iterator[tuple[str,
     texts = read_field_descriptions(model)
     for name, inner in model.model_fields.items():
         yield from _setting_rows(f"{path}.{inner.alias or name}", inner, texts.get(name, ""))
+
+
+def _renamed_rows(path: str, model: type[ApiModel]) -> Iterator[tuple[str, str]]:
+    """Yield the old and the present path of each renamed setting, a model before the ones below it."""
+    if model is OptimizationPolicySpec:  # The reference of the kinds marks deprecated fields of policies.
+        return
+    yield from ((f"`{path}{old}`", f"`{path}{new}`") for old, new in model.renamed.items())
+    for name, field in model.model_fields.items():
+        if (below := nested_model(field.annotation)) is not None:
+            items = "[]" if get_args(field.annotation) and get_args(field.annotation)[-1] is ... else ""
+            yield from _renamed_rows(f"{path}{field.alias or name}{items}.", below)
 
 
 def _metric_row(collector: MetricWrapperBase | LabelHistogram) -> tuple[str, str, str, str]:

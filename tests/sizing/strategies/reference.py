@@ -1,6 +1,6 @@
 """The default strategy in plain Python: one resource of one container, with the fleet's averages given.
 
-`docs/explanation/strategies.md` explains the formulas; the compiled kernels must give the same sizes.
+`docs/reference/strategies.md` explains the formulas; the compiled kernels must give the same sizes.
 """
 
 from __future__ import annotations

@@ -6,6 +6,27 @@ holds the settings and the timing.
 
 Sizes are computed once per update (an hour), counted from the first sample, and stay until the next. A
 question at the very end of an hour is answered as if the hour were over.
+
+For one container and one resource, at the end of an hour:
+
+    level L_k     k = 1  usage at the end of the hour         (stabilized: mean of the window)
+                      2  slow mean, half-life 4 days
+                      3  mean of the next hour on former days  (stabilized: of the busiest hour in the window)
+                      4  higher of 1 and 3
+                      5  fading peak
+    cost(b)       = s·b/u + under·care·P(use > b) + (s + unserved·care)·E[(use - b)⁺]/u
+    bid_k         = the b of least cost, where P and E are those of the errors use/L_k seen so far;
+                    at least floor · fading peak, at most headroom · highest peak
+    forecast      = the k whose bids have really cost least, older hours counting less
+    change if     Σ expected savings > tolerance · max(1, changes/7)⁴, or the size is below floor · fading peak
+
+`u` is the mean usage: all costs are multiples of it, so that size does not matter. `s` is the share of the request
+that is used: where little is used, a larger request is cheap. `under` and `unserved` are the prices of time above the
+request and of usage that was not served, from `cpu_risk`, `memory_risk` and `unserved`. `care` grows from 1 to 20
+while a container has more harm than it should. `floor` and `headroom` are 1.07 and 1.4 for memory, 0 and 1.15 for CPU.
+
+A container's own errors and costs are averaged with those of the fleet, which count for a few hours to a day, so that
+a new container starts with what was learned from others of its class. For memory, an hour counts by its peak.
 """
 
 from __future__ import annotations

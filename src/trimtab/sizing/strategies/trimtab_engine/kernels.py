@@ -11,8 +11,8 @@ that are the same for the smallest container and the largest. The steps:
 5. `choose_forecast`: take the forecaster that has cost least so far.
 6. `should_change`: change the held size only once the expected savings are worth it.
 
-`docs/explanation/strategies.md` has the formulas, `tests/sizing/strategies/reference.py` the same in plain
-Python. Everything is a ratio to the container's own usage: ten times the usage gives ten times the size. The
+The docstring of `trimtab.sizing.strategies.trimtab` has the formulas, `tests/sizing/strategies/reference.py` the same
+in plain Python. Everything is a ratio to the container's own usage: ten times the usage gives ten times the size. The
 sums over the fleet are of integers, so that the order of containers changes nothing, not even a last bit.
 """
 
