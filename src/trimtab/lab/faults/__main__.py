@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import sys
 import time
 from collections import Counter
@@ -16,6 +17,7 @@ import cyclopts
 from trimtab.lab.faults.corpus import load_case, save_case
 from trimtab.lab.faults.runner import CaseResult, FaultCase, draw_case, run_case
 from trimtab.lab.faults.shrink import describe_case, shrink_case
+from trimtab.lab.faults.timeline import render_timeline
 
 app = cyclopts.App(help=__doc__)
 
@@ -47,6 +49,7 @@ def run(first: int = 0, count: int = 20, *, intensity: str = "heavy", processes:
                     if invariant not in seen:
                         seen.add(invariant)
                         print(f"seed {each.seed}: {invariant}: {message[:600]}", flush=True)
+                print(f"  repeat with: {format_replay_command(each.seed, intensity=intensity)}", flush=True)
     hours = (time.monotonic() - began) / 3600
     print(f"{count} seeds, {days:g} cluster-days, {failed} failed, {days / hours:,.0f} cluster-days an hour")
     print("faults:", dict(sorted(faults.items())))
@@ -55,11 +58,38 @@ def run(first: int = 0, count: int = 20, *, intensity: str = "heavy", processes:
 
 
 @app.command
-def replay(seed: int = -1, *, case: Path | None = None, intensity: str = "heavy", trace: bool = False) -> int:
-    """Run one seed, or the case in a file, and print its violations and its trace."""
+def replay(
+    seed: int = -1,
+    *,
+    case: Path | None = None,
+    intensity: str = "heavy",
+    trace: bool = False,
+    html: Path | None = None,
+    hours: tuple[float, float] | None = None,
+) -> int:
+    """Run one seed, or the case in a file, and print its violations and its trace.
+
+    Parameters
+    ----------
+    seed
+        The seed of the case.
+    case
+        A file with a case, instead of a seed.
+    intensity
+        The number of faults that are drawn: light or heavy.
+    trace
+        Print the trace.
+    html
+        Write a timeline to this file.
+    hours
+        The hours after the start that the timeline shows, from and to.
+    """
     result = asyncio.run(run_case(_load(seed, case, intensity)))
     if trace:
         print(result.trace)
+    if html:
+        command = format_replay_command(str(case) if case else seed, intensity=intensity)
+        html.write_text(render_timeline(result, command=command, hours=hours), encoding="utf-8")
     return _report(result)
 
 
@@ -79,6 +109,13 @@ def shrink(
     save_case(output, small, invariant=invariant)
     print(f"{output}: {describe_case(small)}")
     return 0
+
+
+def format_replay_command(case: str | int, *, intensity: str) -> str:
+    """Format the command that repeats the case of a seed or of a file."""
+    if isinstance(case, str):
+        return f"python -m trimtab.lab.faults replay --case {shlex.quote(case)} --trace"
+    return f"python -m trimtab.lab.faults replay {case} --intensity {intensity} --trace"
 
 
 def _run_seed(seed: int, intensity: str) -> _Summary:

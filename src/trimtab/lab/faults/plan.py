@@ -127,7 +127,7 @@ class FaultInjector:
     def record(self, fault: Fault, detail: str) -> None:
         """Count and trace that a fault took effect."""
         self.counts[fault.kind] += 1
-        self._trace.add("fault", f"{fault.kind}: {detail}")
+        self._trace.add("fault", f"{fault.kind}: {detail}", kind=fault.kind, target=fault.target)
 
     def rng(self, fault: Fault) -> random.Random:
         """Return the random generator of a fault."""

@@ -20,7 +20,7 @@ from trimtab.lab.faults.gate import ProcessGate, is_killed
 from trimtab.lab.faults.plan import FaultInjector
 from trimtab.lab.faults.records import Write
 from trimtab.lab.faults.store_faults import open_store
-from trimtab.lab.faults.trace import RunTrace
+from trimtab.lab.faults.trace import FAILED, KILLED, STARTED, STOPPED, RunTrace
 from trimtab.lab.faults.usage_faults import FaultySource
 from trimtab.lab.faults.watch_faults import FaultyInformers, WatchHub
 from trimtab.lab.simulator.election import SimulatedClock, SimulatedLeases
@@ -90,7 +90,7 @@ class Replica:
     async def start(self) -> None:
         """Start the process: it reads everything again and competes for the Lease."""
         shared = self._shared
-        shared.trace.add(self.name, "starts")
+        shared.trace.add(self.name, "starts", kind=STARTED)
         store = await self._exit_stack.enter_async_context(
             open_store(shared.store_path, shared.injector, self.gate)
         )
@@ -139,12 +139,13 @@ class Replica:
 
     async def stop(self) -> None:
         """Stop in an orderly way: what was learned is saved."""
-        self._shared.trace.add(self.name, "stops")
+        self._shared.trace.add(self.name, "stops", kind=STOPPED)
         await self._guard(self.process.stop())
         await self.kill()
 
     async def kill(self) -> None:
         """End at once: whatever the process still does has no effect."""
+        self._shared.trace.add(self.name, "ends", kind=STOPPED)
         self.gate.is_dead = True
         with contextlib.suppress(BaseExceptionGroup):
             await self.process.stop()
@@ -175,7 +176,9 @@ class Replica:
                 try:
                     await writer.write_status(policy.key)
                 except KubeError as error:
-                    self._shared.trace.add(self.name, f"status of {policy} not written: {describe(error)}")
+                    self._shared.trace.add(
+                        self.name, f"status of {policy} not written: {describe(error)}", kind=FAILED
+                    )
         await self.process.run_intents()
 
     async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
@@ -195,14 +198,16 @@ class Replica:
                 raise
 
     def _retry(self, key: WorkloadKey, error: Exception) -> float:
-        self._shared.trace.add(self.name, f"reconcile of {key} failed: {describe(error)}")
+        self._shared.trace.add(
+            self.name, f"reconcile of {key} failed: {describe(error)}", kind=FAILED, target=str(key)
+        )
         # The work queue logs a traceback of any other error.
         if not isinstance(error, KubeError):
             self._shared.on_error(self.name, error)
         return RETRY_DELAY
 
     def _record_kill(self, call: str) -> None:
-        self._shared.trace.add(self.name, f"is killed at: {call}")
+        self._shared.trace.add(self.name, f"is killed at: {call}", kind=KILLED)
 
     def _build_schedule(self) -> IngestSchedule:
         step = self._shared.step

@@ -27,7 +27,7 @@ from trimtab.lab.faults.plan import FaultInjector, FaultPlan
 from trimtab.lab.faults.process_faults import Operations
 from trimtab.lab.faults.records import Violation, Write
 from trimtab.lab.faults.replica import SharedCluster
-from trimtab.lab.faults.trace import RunTrace
+from trimtab.lab.faults.trace import FAILED, RunTrace, TraceEntry, render_trace
 from trimtab.lab.faults.watch_faults import WatchHub
 from trimtab.lab.faults.world_faults import Environment
 from trimtab.lab.faults.worlds import DAY, WorldSpec, draw_world
@@ -66,7 +66,15 @@ class CaseResult:
     writes: int
     digest: str
     """The digest of the trace; equal for two runs of one case."""
-    trace: str
+    entries: tuple[TraceEntry, ...]
+    """The last entries of the trace."""
+    entry_count: int
+    """The number of entries of the trace, with those that were not kept."""
+
+    @property
+    def trace(self) -> str:
+        """The trace as text."""
+        return render_trace(self.entries, count=self.entry_count)
 
 
 def draw_case(seed: int, intensity: str) -> FaultCase:
@@ -214,7 +222,12 @@ class FaultRun:
 
     def _trace_events(self, metrics: ClusterMetrics) -> None:
         for event in metrics.events:
-            self._trace.add("cluster", f"{event.workload} {event.pod} {event.reason}: {event.message}")
+            self._trace.add(
+                "cluster",
+                f"{event.workload} {event.pod} {event.reason}: {event.message}",
+                kind=event.reason,
+                target=str(event.workload),
+            )
 
     def _admit_pod(self, pod: Pod) -> Sizes:
         sizes: Sizes = {}
@@ -225,14 +238,14 @@ class FaultRun:
 
     def _observe_write(self, write: Write) -> None:
         self._writes += 1
-        self._trace.add(write.process, str(write))
+        self._trace.add(write.process, str(write), kind=write.verb, target=str(write.workload))
         for invariant in self._invariants:
             invariant.on_write(write)
 
     def _observe_error(self, process: str, error: Exception) -> None:
         # The innermost frames name the place, without line numbers of the libraries.
         text = f"{process}: {type(error).__name__}: {describe(error)}{_find_place(error)}"
-        self._trace.add(process, text)
+        self._trace.add(process, text, kind=FAILED)
         self._state.errors.append(text)
 
     def _capture_log(self, _logger: Any, method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
@@ -241,7 +254,7 @@ class FaultRun:
             error = event.get("exc_info")
             place = _find_place(error) if isinstance(error, BaseException) else ""
             text = f"log {event.get('event')}: {event.get('error') or event.get('handler') or ''}{place}"
-            self._trace.add("log", text)
+            self._trace.add("log", text, kind=FAILED)
             if event.get("event") not in _EXPECTED_ERRORS:
                 self._state.errors.append(text)
         raise structlog.DropEvent
@@ -258,7 +271,8 @@ class FaultRun:
             evaluations=self._state.evaluations,
             writes=self._writes,
             digest=self._trace.digest,
-            trace=self._trace.render(),
+            entries=self._trace.entries,
+            entry_count=self._trace.count,
         )
 
 
