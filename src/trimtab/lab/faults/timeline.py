@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 WIDTH, LABEL, PITCH = 1160, 270, 20
 MAX_TITLE_LINES = 8
-"""The number of entries that the tooltip of a mark shows."""
+"""The number of entries that the tooltip of a tick shows."""
 HOUR = 3600.0
 
 COLOURS = {
@@ -34,7 +34,7 @@ COLOURS = {
     KILLED: "#c0392b",
     FAILED: "#c0392b",
 }
-"""The colours of marks by the kind of entry."""
+"""The colours of ticks by the kind of entry."""
 OTHER, FAULT, PROCESS = "#718096", "#d98c3f", "#a9c7ea"
 LEGEND = (
     *((kind, COLOURS[kind]) for kind in ("annotate", "resize", "evict", "patch")),
@@ -45,7 +45,7 @@ LEGEND = (
 )
 
 
-class Mark(NamedTuple):
+class Tick(NamedTuple):
     """A tick in a lane for all entries of one kind that are at the same place."""
 
     x: float
@@ -68,7 +68,7 @@ class Lane(NamedTuple):
     group: str
     label: str
     bars: Sequence[Bar]
-    marks: Sequence[Mark]
+    ticks: Sequence[Tick]
 
 
 class Hour(NamedTuple):
@@ -108,7 +108,7 @@ def render_timeline(result: CaseResult, *, command: str, hours: tuple[float, flo
             result=result,
             world=world,
             lanes=lanes,
-            ticks=list(_list_ticks(scale)),
+            times=list(_list_times(scale)),
             violations=[(scale.place(each.at), each) for each in result.violations],
             hours=_group_by_hour(entries, result.violations),
             legend=LEGEND,
@@ -134,7 +134,7 @@ def _build_process_lanes(
         if end < scale.begin or begin > scale.end:
             continue
         bar = _build_bar(begin, end, scale, PROCESS, f"{name} runs")
-        yield Lane("Processes", name, [bar], _build_marks((e for e in entries if e.actor == name), scale))
+        yield Lane("Processes", name, [bar], _build_ticks((e for e in entries if e.actor == name), scale))
 
 
 def _build_workload_lanes(
@@ -142,7 +142,7 @@ def _build_workload_lanes(
 ) -> Iterator[Lane]:
     for name in workloads:
         own = (each for each in entries if each.target == name and each.actor != "fault")
-        yield Lane("Workloads", name, [], _build_marks(own, scale))
+        yield Lane("Workloads", name, [], _build_ticks(own, scale))
 
 
 def _build_fault_lanes(entries: Sequence[TraceEntry], result: CaseResult, scale: _Scale) -> Iterator[Lane]:
@@ -160,7 +160,7 @@ def _build_fault_lanes(entries: Sequence[TraceEntry], result: CaseResult, scale:
             for each in entries
             if each.actor == "fault" and (each.kind, each.target) == (fault.kind, fault.target)
         )
-        yield Lane("Faults", label, [bar], _build_marks(hits, scale))
+        yield Lane("Faults", label, [bar], _build_ticks(hits, scale))
 
 
 def _build_bar(begin: float, end: float, scale: _Scale, colour: str, title: str) -> Bar:
@@ -170,20 +170,20 @@ def _build_bar(begin: float, end: float, scale: _Scale, colour: str, title: str)
     )
 
 
-def _build_marks(entries: Iterator[TraceEntry], scale: _Scale) -> list[Mark]:
-    """Build one mark for all entries of a colour that would be drawn on each other."""
+def _build_ticks(entries: Iterator[TraceEntry], scale: _Scale) -> list[Tick]:
+    """Build one tick for all entries of a colour that would be drawn on each other."""
     places: defaultdict[tuple[float, str], list[TraceEntry]] = defaultdict(list)
     for each in entries:
         places[round(scale.place(each.at)), COLOURS.get(each.kind, OTHER)].append(each)
-    marks = []
+    ticks = []
     for (x, colour), found in sorted(places.items()):
         lines = [f"{format_time(each.at)} {each.text}" for each in found[:MAX_TITLE_LINES]]
         more = [f"and {len(found) - len(lines)} more"] if len(found) > len(lines) else []
-        marks.append(Mark(x, colour, "\n".join([*lines, *more])))
-    return marks
+        ticks.append(Tick(x, colour, "\n".join([*lines, *more])))
+    return ticks
 
 
-def _list_ticks(scale: _Scale) -> Iterator[tuple[float, str]]:
+def _list_times(scale: _Scale) -> Iterator[tuple[float, str]]:
     """List about eight times at full hours, with their places."""
     span = scale.end - scale.begin
     every = next((each for each in (1, 2, 3, 6, 12, 24, 48) if span / HOUR / each <= 8), 96) * HOUR
