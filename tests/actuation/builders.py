@@ -1,4 +1,4 @@
-"""Workloads, pods and wishes, so that a test reads as a sentence."""
+"""Builders of workloads, pods and desired changes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -102,14 +102,16 @@ def workload(
     *,
     resource: Resource = DEPLOYMENTS,
     template: Sizes | None = None,
-    marks: ChangeAnnotations | None = None,
+    change_annotations: ChangeAnnotations | None = None,
     annotations: Mapping[str, str] | None = None,
     replicas: int = 1,
     update: str = "RollingUpdate",
     rolling: bool = False,
     **flags: Any,
 ) -> Workload:
-    written = dict(annotations or {}) | (encode_change_annotations(marks, uid="uid-web") if marks else {})
+    written = dict(annotations or {}) | (
+        encode_change_annotations(change_annotations, uid="uid-web") if change_annotations else {}
+    )
     facts: dict[str, Any] = {
         "resource": resource,
         "namespace": NAMESPACE,
@@ -136,8 +138,8 @@ def workload(
     return Workload(**facts | flags)
 
 
-def wish(sizes: Sizes | None = None, **terms: Any) -> DesiredChange:
-    """A wish for more, on a cluster that resizes in place; other keywords are of the update strategy."""
+def desired_change(sizes: Sizes | None = None, **terms: Any) -> DesiredChange:
+    """Ask for a larger size on a cluster that resizes in place; other keywords are fields of the update strategy."""
     facts = (
         "is_urgent",
         "usage_error",
@@ -159,50 +161,54 @@ def wish(sizes: Sizes | None = None, **terms: Any) -> DesiredChange:
     )
 
 
-def situation(
+def observation(
     wanted: DesiredChange | None = None,
     *,
     pods: Sequence[Pod] | None = None,
     on: Workload | None = None,
     now: int = NOW,
-    sightings: LocalObservations | None = None,
+    local: LocalObservations | None = None,
 ) -> Observation:
     pods = [pod()] if pods is None else pods
     return Observation(
         workload=on or workload(replicas=len(pods)),
         pods=pods,
-        desired=wanted or wish(),
+        desired=wanted or desired_change(),
         now=now,
-        local=sightings or LocalObservations(),
+        local=local or LocalObservations(),
     )
 
 
-def writes(deeds: Sequence[ChangeAction]) -> list[ChangeAction]:
-    """Those that change something in the cluster."""
+def writes(actions: Sequence[ChangeAction]) -> list[ChangeAction]:
+    """Return the actions that change something in the cluster."""
     return [
-        deed for deed in deeds if isinstance(deed, ResizePod | EvictPod | PatchTemplate | WriteAnnotations)
+        action
+        for action in actions
+        if isinstance(action, ResizePod | EvictPod | PatchTemplate | WriteAnnotations)
     ]
 
 
-def begun(situation: Observation) -> OngoingChange:
-    """The change that begins here."""
-    (noted,) = [deed for deed in next_actions(situation) if isinstance(deed, WriteAnnotations)]
-    assert noted.annotations.change is not None
-    return noted.annotations.change
+def start_change(observation: Observation) -> OngoingChange:
+    """Return the change that starts here."""
+    (recorded,) = [action for action in next_actions(observation) if isinstance(action, WriteAnnotations)]
+    assert recorded.annotations.change is not None
+    return recorded.annotations.change
 
 
-def why(deeds: Sequence[ChangeAction]) -> str:
-    """Why nothing is done."""
-    assert writes(deeds) == []
-    (rest,) = [deed for deed in deeds if isinstance(deed, Wait | Skip)]
+def wait_reason(actions: Sequence[ChangeAction]) -> str:
+    """Return the reason why nothing is done."""
+    assert writes(actions) == []
+    (rest,) = [action for action in actions if isinstance(action, Wait | Skip)]
     return rest.reason
 
 
-def warnings(deeds: Sequence[ChangeAction]) -> list[str]:
-    return [deed.message for deed in deeds if isinstance(deed, EmitEvent) and deed.type == "Warning"]
+def warnings(actions: Sequence[ChangeAction]) -> list[str]:
+    return [
+        action.message for action in actions if isinstance(action, EmitEvent) and action.type == "Warning"
+    ]
 
 
-def evidence(**known: Any) -> HarmSignals:
+def harm_signals(**known: Any) -> HarmSignals:
     return HarmSignals(**known)
 
 

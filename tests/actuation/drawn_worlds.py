@@ -7,7 +7,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from actuation.builders import MIB, evidence, wish
+from actuation.builders import MIB, desired_change, harm_signals
 from actuation.test_crashes import CANARY, FAULTS, NEW, OLD, POISON, WAYS, Trouble
 from actuation.world import KEY, KilledError, World, run
 from trimtab.actuation.decide.health import ThrottlingSample
@@ -53,9 +53,9 @@ class DrawnWorld:
             update=terms.update,
         )
         if terms.template != OLD:
-            self.world.resized_before(OLD)
+            self.world.apply_size_earlier(OLD)
         elif draw.random() < 0.1:
-            self.world.resized_before(NEW)
+            self.world.apply_size_earlier(NEW)
         if draw.random() < 0.2:
             self.world.heaps = (HeapFlags("web", "-XX:MaxRAMPercentage=75", ()),)
         self.world.needed_memory = 48 * MIB
@@ -70,7 +70,7 @@ class DrawnWorld:
             policy["windows"] = draw.choice([OPEN_AT_NIGHT, OPEN_AT_NIGHT, NEVER_OPEN])
         if draw.random() < 0.2:
             policy["startup_boost"] = StartupBoost(factor=2.0, duration=Duration.from_seconds(120))
-        self.desired: DesiredChange = wish(
+        self.desired: DesiredChange = desired_change(
             draw.choice([NEW, NEW, LESS, POISON, LIMITED]), needed_memory={"web": 0}, canary=CANARY, **policy
         )
         if draw.random() < 0.15:
@@ -85,7 +85,7 @@ class DrawnWorld:
         if self.draw.random() < 0.5:
             self.draw.choice(EVENTS)(self)
         if self.lag:
-            self.fall_behind(self.lag)
+            self.lag_behind(self.lag)
         try:
             run(self.executor.reconcile(KEY, self.desired, now=self.world.now))
         except KilledError:
@@ -94,7 +94,7 @@ class DrawnWorld:
 
     # Events
 
-    def fall_behind(self, lag: Random) -> None:
+    def lag_behind(self, lag: Random) -> None:
         """Let informers deliver only a part of what happened, after somebody else resized a pod perhaps."""
         pods = list(self.world.pods_by_name.values())
         if pods and lag.random() < 0.1:
@@ -109,7 +109,7 @@ class DrawnWorld:
         self.executor = ChangeExecutor(self.world, self.world.records, may_write=lambda: True)
 
     def fault(self) -> None:
-        self.world.meddle = Trouble(self.draw.choice(sorted(FAULTS)), self.draw.randint(1, 6))
+        self.world.intercept_write = Trouble(self.draw.choice(sorted(FAULTS)), self.draw.randint(1, 6))
 
     def refuse(self) -> None:
         what = self.draw.choice(["resize", "patch_template", "annotate", "evict"])
@@ -119,14 +119,14 @@ class DrawnWorld:
             if moment == f"before {what}":
                 raise code(Status(message=f"{what} is not allowed", code=code.code))
 
-        self.world.meddle = fail
+        self.world.intercept_write = fail
 
     def recover(self) -> None:
-        self.world.meddle = lambda _: None
-        self.world.full, self.world.roomy, self.world.resizable = "", None, True
+        self.world.intercept_write = lambda _: None
+        self.world.full, self.world.fitting_size, self.world.resizable = "", None, True
         self.world.needed_memory, self.world.crash_loops, self.world.paused = 48 * MIB, False, False
         for live in self.world.pods_by_name.values():
-            live.stubborn = ""
+            live.resize_refusal = ""
 
     def scale(self) -> None:
         """Scale out or in, as an autoscaler does."""
@@ -159,19 +159,19 @@ class DrawnWorld:
     def fill_node(self) -> None:
         pods = list(self.world.pods_by_name.values())
         if pods:
-            self.draw.choice(pods).stubborn = self.draw.choice(["Deferred", "Infeasible", "Error"])
+            self.draw.choice(pods).resize_refusal = self.draw.choice(["Deferred", "Infeasible", "Error"])
 
     def fill_all_nodes(self) -> None:
         self.world.full = self.draw.choice(["", "Deferred", "Infeasible"])
 
     def limit_new_pods(self) -> None:
-        self.world.roomy = self.draw.choice([None, OLD, OLD | LESS, {"web": Resources(1, 1, 1, 1)}])
+        self.world.fitting_size = self.draw.choice([None, OLD, OLD | LESS, {"web": Resources(1, 1, 1, 1)}])
 
     def stop_resizing(self) -> None:
         self.world.resizable = False
 
     def deploy(self) -> None:
-        self.world.roll()
+        self.world.deploy_version()
 
     def edit_template(self) -> None:
         sizes: Sizes = self.draw.choice([OLD, OLD | NEW, OLD | LIMITED])
@@ -187,11 +187,11 @@ class DrawnWorld:
     def shift_clock(self) -> None:
         self.world.clock_ahead = self.draw.choice([0, 2, 7200])
 
-    def want(self) -> None:
+    def set_sizes(self) -> None:
         sizes = self.draw.choice([OLD, NEW, LESS, MORE, LIMITED, {}])
         self.desired = replace(self.desired, sizes=sizes, is_urgent=False)
 
-    def want_relief(self) -> None:
+    def request_relief(self) -> None:
         urgent = self.draw.random() < 0.7
         self.desired = replace(self.desired, sizes=MORE, is_urgent=urgent)
 
@@ -220,7 +220,7 @@ class DrawnWorld:
             if throttled is None
             else {name: [ThrottlingSample(self.world.now - 1, throttled)] for name in self.world.pods_by_name}
         )
-        signals = evidence(guardrails={"errors": holds}, throttled=samples)
+        signals = harm_signals(guardrails={"errors": holds}, throttled=samples)
         self.desired = replace(self.desired, harm_signals=signals)
 
     def open_windows(self) -> None:
@@ -252,9 +252,9 @@ EVENTS = [
     DrawnWorld.kill_pods,
     DrawnWorld.pause,
     DrawnWorld.shift_clock,
-    DrawnWorld.want,
-    DrawnWorld.want,
-    DrawnWorld.want_relief,
+    DrawnWorld.set_sizes,
+    DrawnWorld.set_sizes,
+    DrawnWorld.request_relief,
     DrawnWorld.hold,
     DrawnWorld.hold_at_size,
     DrawnWorld.block,

@@ -1,7 +1,7 @@
-"""Whatever fails, whenever the process is killed, whoever else changes the workload: it ends in one true state.
+"""A change ends in one consistent state, whatever fails, with process kills and with edits by others.
 
-The machine below lets a world go wrong in any order; at its end the trouble stops, time passes, and all pods must
-have the old size, the new one or, after harm, the old one again, with marks that say so.
+The machine below injects faults in any order. At its end the faults stop, time passes, and all pods must have the
+old size, the new one or, after harm, the old one again, with annotations that record it.
 """
 
 from itertools import product
@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from actuation.builders import MIB, wish
+from actuation.builders import MIB, desired_change
 from actuation.world import KEY, KilledError, World, lost, resources, run
 from trimtab.actuation.change_annotations import Phase
 from trimtab.actuation.executor import ChangeExecutor
@@ -35,7 +35,7 @@ class Terms(NamedTuple):
     update: str = "RollingUpdate"
     resource: Resource = DEPLOYMENTS
     template: Sizes = OLD
-    """Where it asks for more than the pods do, they were resized before."""
+    """The sizes in the template; if larger than those of the pods, the pods were resized before."""
 
 
 WAYS = {
@@ -100,7 +100,7 @@ class Machine(RuleBasedStateMachine):
             template=terms.template, replicas=replicas, resource=terms.resource, update=terms.update
         )
         if terms.template != OLD:
-            self.world.resized_before(OLD)
+            self.world.apply_size_earlier(OLD)
         self.poisoned = poisoned
         self.world.needed_memory = 48 * MIB
         self.restart()
@@ -115,7 +115,7 @@ class Machine(RuleBasedStateMachine):
             run(
                 self.actuator.reconcile(
                     KEY,
-                    wish(
+                    desired_change(
                         wanted,
                         needed_memory={"web": 0},
                         canary=CANARY,
@@ -130,13 +130,13 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def go_on(self) -> None:
-        self.world.meddle = lambda _: None
+        self.world.intercept_write = lambda _: None
         self.reconcile()
         self.world.pass_time(STEP)
 
     @rule(fault=st.sampled_from(sorted(FAULTS)), moment=st.integers(1, 8))
     def go_on_in_trouble(self, fault: str, moment: int) -> None:
-        self.world.meddle = Trouble(fault, moment)
+        self.world.intercept_write = Trouble(fault, moment)
         self.reconcile()
         self.world.pass_time(STEP)
 
@@ -160,14 +160,14 @@ class Machine(RuleBasedStateMachine):
     @rule(number=st.integers(0, 6), reason=st.sampled_from(["Deferred", "Infeasible"]))
     def fill_a_node(self, number: int, reason: str) -> None:
         pods = list(self.world.pods_by_name.values())
-        pods[number % len(pods)].stubborn = reason
+        pods[number % len(pods)].resize_refusal = reason
 
     @rule(crowded=st.booleans())
     def fill_all_nodes(self, *, crowded: bool) -> None:
-        self.world.roomy = OLD if crowded else None
+        self.world.fitting_size = OLD if crowded else None
 
     @rule(workload=st.integers(0, 3), pods=st.integers(0, 8))
-    def fall_behind(self, *, workload: int, pods: int) -> None:
+    def lag_behind(self, *, workload: int, pods: int) -> None:
         """Informers deliver no more than this from now on, each watch on its own."""
         self.world.records.lags = True
         self.world.records.deliver("workload", workload)
@@ -178,12 +178,12 @@ class Machine(RuleBasedStateMachine):
         self.world.records.lags = False
 
     @rule()
-    def lead_anew(self) -> None:
+    def restart_leader(self) -> None:
         self.restart()
 
     @rule()
     def deploy_another_version(self) -> None:
-        self.world.roll()
+        self.world.deploy_version()
 
     @invariant()
     def what_was_before_is_written_once(self) -> None:
@@ -198,40 +198,50 @@ class Machine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "world"):
             return
-        self.world.meddle = lambda _: None
-        self.world.roomy = None
+        self.world.intercept_write = lambda _: None
+        self.world.fitting_size = None
         self.world.records.lags = False
         for live in self.world.pods_by_name.values():
-            live.stubborn = ""
+            live.resize_refusal = ""
         for _ in range(60):
             self.reconcile()
             self.world.pass_time(STEP)
-            marks = self.world.marks
-            if not marks.change and (self.is_applied or marks.reverted) and len(self.world.sizes) == 1:
+            change_annotations = self.world.change_annotations
+            if (
+                not change_annotations.change
+                and (self.is_applied or change_annotations.reverted)
+                and len(self.world.sizes) == 1
+            ):
                 break
         self.ends_in_one_true_state()
 
     @property
     def is_applied(self) -> bool:
-        """Whether the change was, and not only one before it."""
-        applied = self.world.marks.applied
+        """True if this change was applied, not only an earlier one."""
+        applied = self.world.change_annotations.applied
         return applied is not None and applied.id != "before"
 
     def ends_in_one_true_state(self) -> None:
-        marks, old, template = self.world.marks, tuple(OLD.items()), self.terms.template
-        assert marks.change is None
-        if marks.applied and self.is_applied:
+        change_annotations, old, template = (
+            self.world.change_annotations,
+            tuple(OLD.items()),
+            self.terms.template,
+        )
+        assert change_annotations.change is None
+        if change_annotations.applied and self.is_applied:
             assert not self.poisoned
             assert self.world.sizes == {tuple((OLD | NEW).items())}
-            assert marks.applied.sizes == OLD | NEW
-            assert self.world.template == marks.applied.template
-            if self.terms.policy != OR_REPLACED:  # then it follows only where a node had no room
+            assert change_annotations.applied.sizes == OLD | NEW
+            assert self.world.template == change_annotations.applied.template
+            if (
+                self.terms.policy != OR_REPLACED
+            ):  # then the template changes only where a node had no capacity
                 assert self.world.template == (OLD | NEW if self.terms.policy else template)
         else:
-            assert marks.reverted is not None
+            assert change_annotations.reverted is not None
             assert self.world.template == template
             if any(reason == "RevertIncomplete" for _, reason, _ in self.world.events):
-                # A node gave no room for what was. That is told, and nobody waits for it.
+                # A node had no capacity for the earlier size. An Event reports it, and the revert ends.
                 asked = OLD | (POISON if self.poisoned else NEW)
                 specs = [live.spec for live in self.world.pods_by_name.values()]
                 assert all(is_between(spec, OLD, asked) for spec in specs)
@@ -252,7 +262,7 @@ def test_change_is_completed_after_a_kill_at_any_moment() -> None:
             moment += 1
             machine = Machine()
             machine.start(replicas=4, poisoned=poisoned, way=way)
-            machine.world.meddle = trouble = Trouble("killed", moment)
+            machine.world.intercept_write = trouble = Trouble("killed", moment)
             for _ in range(60):
                 machine.reconcile()
                 machine.world.pass_time(STEP)
@@ -289,14 +299,14 @@ def test_change_retries_a_template_that_another_wrote_first() -> None:
             lost_races.append(what)
             FAULTS["conflict"](what)
 
-    machine.world.meddle = race
+    machine.world.intercept_write = race
     for _ in range(20):
         machine.reconcile()
         machine.world.pass_time(STEP)
     machine.teardown()
     assert lost_races
-    assert machine.world.marks.applied
-    assert not machine.world.marks.reverted
+    assert machine.world.change_annotations.applied
+    assert not machine.world.change_annotations.reverted
 
 
 def test_change_remembers_the_last_applied_size_of_a_failing_workload() -> None:
@@ -304,22 +314,24 @@ def test_change_remembers_the_last_applied_size_of_a_failing_workload() -> None:
     machine.start(replicas=2, poisoned=False)
     machine.teardown()
     world = machine.world
-    world.meddle = FAULTS["error"]
-    report = run(machine.actuator.reconcile(KEY, wish(OLD, min_interval=Duration(0)), now=world.now))
+    world.intercept_write = FAULTS["error"]
+    report = run(
+        machine.actuator.reconcile(KEY, desired_change(OLD, min_interval=Duration(0)), now=world.now)
+    )
     assert report
     assert report.state is WorkloadState.FAILED
-    assert report.annotations == world.marks
-    assert world.marks.applied
+    assert report.annotations == world.change_annotations
+    assert world.change_annotations.applied
 
 
 def test_change_retries_endless_conflicts_more_and_more_slowly() -> None:
     """The first is explained by an old record; an admission webhook that says no by that code has no end."""
     world = World(template=OLD, replicas=2)
-    world.meddle = FAULTS["conflict"]
+    world.intercept_write = FAULTS["conflict"]
     actuator = ChangeExecutor(world, world.records, may_write=lambda: True)
     waits, states = [], []
     for _ in range(6):
-        report = run(actuator.reconcile(KEY, wish(NEW), now=world.now))
+        report = run(actuator.reconcile(KEY, desired_change(NEW), now=world.now))
         assert report
         assert report.requeue_at
         assert "409" in report.reason
@@ -331,21 +343,21 @@ def test_change_retries_endless_conflicts_more_and_more_slowly() -> None:
 
 def test_change_does_not_take_many_refused_pods_for_an_endless_conflict() -> None:
     world = World(template=OLD, replicas=10)
-    world.resized_before(NEW)
-    world.roll()
-    world.meddle = _refuse(Forbidden)
+    world.apply_size_earlier(NEW)
+    world.deploy_version()
+    world.intercept_write = _refuse(Forbidden)
     actuator = ChangeExecutor(world, world.records, may_write=lambda: True)
-    report = run(actuator.reconcile(KEY, wish(NEW), now=world.now))
+    report = run(actuator.reconcile(KEY, desired_change(NEW), now=world.now))
     assert report
     assert (report.state, report.reason, report.requeue_at) == (WorkloadState.APPLYING, "", world.now + 1)
 
 
-def test_reverting_goes_on_after_a_crash() -> None:
+def test_revert_continues_after_a_crash() -> None:
     machine = Machine()
     machine.start(replicas=3, poisoned=True)
-    while not (change := machine.world.marks.change) or change.phase is not Phase.REVERTING:
+    while not (change := machine.world.change_annotations.change) or change.phase is not Phase.REVERTING:
         machine.reconcile()
         machine.world.pass_time(STEP)
     machine.restart()
     machine.teardown()
-    assert machine.world.marks.reverted
+    assert machine.world.change_annotations.reverted

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from actuation.builders import wish
+from actuation.builders import desired_change
 from actuation.world import World, resources, run
 from trimtab.actuation.deadlines import DEADLINES
 from trimtab.actuation.executor import ChangeExecutor
@@ -18,7 +18,7 @@ OLD, NEW = {"web": resources(1000, 512)}, {"web": resources(400, 256)}
 ENOUGH = {"web": 100 << 20}
 
 
-def owned() -> FieldManagerConflict:
+def template_owned_elsewhere() -> FieldManagerConflict:
     return FieldManagerConflict(Status(message='conflict with "argocd": .spec', code=409, reason="Conflict"))
 
 
@@ -33,19 +33,19 @@ class CronJobWorld(World):
         super().__init__(template=OLD, replicas=0, resource=CRON_JOBS)
         self.replicas = 1  # its Jobs count its pods
         self.error = error
-        self.meddle = self._refuse
+        self.intercept_write = self._refuse
 
     def _refuse(self, moment: str) -> None:
         if self.error and moment == "before patch_template":
             raise self.error()
 
 
-@pytest.mark.parametrize("error", [owned, forbidden])
+@pytest.mark.parametrize("error", [template_owned_elsewhere, forbidden])
 def test_cron_job_with_a_refused_template_is_skipped_and_not_reverted(error: Any) -> None:
     """Each attempt counted as a harmful change, with an alert, and four Events."""
     world = CronJobWorld(error)
     executor = ChangeExecutor(world, world.records, may_write=lambda: True)
-    wanted = wish(NEW, needed_memory=ENOUGH)
+    wanted = desired_change(NEW, needed_memory=ENOUGH)
     states = set()
     for _ in range(50):
         found = run(executor.reconcile(KEY, wanted, now=world.now))
@@ -56,7 +56,7 @@ def test_cron_job_with_a_refused_template_is_skipped_and_not_reverted(error: Any
     assert found is not None
     assert found.reason.startswith("the workload cannot be sized: ")
     assert world.template == OLD
-    assert world.marks.change is None
+    assert world.change_annotations.change is None
     assert {reason for _, reason, _ in world.events} == {"Resizing", "Refused"}
     assert sum(reason == "Refused" for _, reason, _ in world.events) == 1
     # Each further attempt comes after a longer time.
@@ -70,14 +70,16 @@ def test_cron_job_with_a_refused_template_is_skipped_and_not_reverted(error: Any
     assert 2 <= len(attempts) <= 5
 
 
-def test_cron_job_is_sized_as_soon_as_the_refusal_is_over() -> None:
-    world = CronJobWorld(owned)
+def test_cron_job_is_sized_as_soon_as_its_template_is_accepted() -> None:
+    world = CronJobWorld(template_owned_elsewhere)
     executor = ChangeExecutor(world, world.records, may_write=lambda: True)
-    run(executor.reconcile(KEY, wish(NEW, needed_memory=ENOUGH), now=world.now))
+    run(executor.reconcile(KEY, desired_change(NEW, needed_memory=ENOUGH), now=world.now))
     assert world.template == OLD
     world.error = None
     world.pass_time(DEADLINES.rejection)
-    run(executor.reconcile(KEY, wish(NEW, needed_memory=ENOUGH, take_ownership=True), now=world.now))
+    run(
+        executor.reconcile(KEY, desired_change(NEW, needed_memory=ENOUGH, take_ownership=True), now=world.now)
+    )
     assert world.template == NEW
 
 
@@ -86,7 +88,7 @@ def test_cron_job_whose_template_is_set_back_is_not_reverted() -> None:
     executor = ChangeExecutor(world, world.records, may_write=lambda: True)
     states = set()
     for step in range(200):
-        found = run(executor.reconcile(KEY, wish(NEW, needed_memory=ENOUGH), now=world.now))
+        found = run(executor.reconcile(KEY, desired_change(NEW, needed_memory=ENOUGH), now=world.now))
         assert found is not None
         states.add(found.state)
         if step % 5 == 4:

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from actuation.builders import MIB, NOW, situation, wish, workload
-from actuation.builders import begun as first_change
+from actuation.builders import MIB, NOW, desired_change, observation, workload
+from actuation.builders import start_change as first_change
 from actuation.test_crashes import CANARY, NEW, OLD, POISON, WAYS
 from actuation.world import KEY, World, run
 from trimtab.actuation.actions import EmitEvent, PatchTemplate
@@ -41,14 +41,14 @@ def fails(writes: str, error: Any) -> Callable[[World], None]:
     """Every write of this kind fails from now on."""
 
     def begin(world: World) -> None:
-        before = world.meddle
+        before = world.intercept_write
 
         def fail(what: str) -> None:
             before(what)
             if what == f"before {writes}":
                 raise error(Status(message=f"{writes} fails", code=error.code))
 
-        world.meddle = fail
+        world.intercept_write = fail
 
     return begin
 
@@ -82,8 +82,8 @@ TROUBLES: dict[str, Callable[[World], None]] = {
     "nodes have no room": full("Deferred"),
     "nodes never have room": full("Infeasible"),
     "no kubelet resizes": sets(resizable=False),
-    "no node for new pods": sets(roomy={"web": Resources(1, 1, 1, 1)}),
-    "only small pods find a node": sets(roomy=OLD | LESS),
+    "no node for new pods": sets(fitting_size={"web": Resources(1, 1, 1, 1)}),
+    "only small pods find a node": sets(fitting_size=OLD | LESS),
     "Kubernetes 1.33": sets(keeps_memory_limits=True),
     "paused": sets(paused=True),
     "pods crash": sets(crash_loops=True, needed_memory=10**12),
@@ -101,17 +101,17 @@ TROUBLES: dict[str, Callable[[World], None]] = {
 }
 
 
-class Begun(NamedTuple):
+class TimedTrouble(NamedTuple):
     trouble: str
     at: int
     """The step at which it begins."""
 
 
-begun = st.builds(Begun, st.sampled_from(sorted(TROUBLES)), st.integers(0, 12))
+timed_troubles = st.builds(TimedTrouble, st.sampled_from(sorted(TROUBLES)), st.integers(0, 12))
 
 
-class Life:
-    """A workload over days, and how long each change of it stood."""
+class WorkloadRun:
+    """Runs a workload over days and records the duration of each change."""
 
     def __init__(self, way: str, replicas: int, wanted: Sizes, **terms: Any) -> None:
         self.terms = WAYS[way]
@@ -122,9 +122,9 @@ class Life:
             update=self.terms.update,
         )
         if self.terms.template != OLD:
-            self.world.resized_before(OLD)
+            self.world.apply_size_earlier(OLD)
         policy: dict[str, Any] = dict(self.terms.policy) | terms
-        self.wanted = wish(
+        self.wanted = desired_change(
             wanted, needed_memory={"web": 0}, canary=CANARY, min_interval=Duration(0), **policy
         )
         self.actuator = ChangeExecutor(self.world, self.world.records, may_write=lambda: True)
@@ -134,20 +134,20 @@ class Life:
 
     def step(self, seconds: int) -> None:
         self.report = run(self.actuator.reconcile(KEY, self.wanted, now=self.world.now))
-        if change := self.world.marks.change:
+        if change := self.world.change_annotations.change:
             began = self.began.setdefault(change.id, self.world.now)
             self.longest[change.id] = self.world.now - began
         self.world.pass_time(seconds)
 
-    def says(self) -> str:
-        return f"{self.world.marks.change} {self.report}"
+    def describe(self) -> str:
+        return f"{self.world.change_annotations.change} {self.report}"
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(
     way=st.sampled_from(sorted(WAYS)),
     replicas=st.integers(1, 4),
-    troubles=st.lists(begun, min_size=1, max_size=4),
+    troubles=st.lists(timed_troubles, min_size=1, max_size=4),
     poisoned=st.booleans(),
     urgent_from=st.none() | st.integers(0, 20),
     never_open_from=st.none() | st.integers(1, 12),
@@ -156,7 +156,7 @@ class Life:
 @example(
     way="InPlace",
     replicas=4,
-    troubles=[Begun("nodes have no room", 9), Begun("pods are killed", 9)],
+    troubles=[TimedTrouble("nodes have no room", 9), TimedTrouble("pods are killed", 9)],
     poisoned=False,
     urgent_from=12,
     never_open_from=None,
@@ -166,42 +166,47 @@ def test_change_ends_whatever_stays_broken(
     *,
     way: str,
     replicas: int,
-    troubles: list[Begun],
+    troubles: list[TimedTrouble],
     poisoned: bool,
     urgent_from: int | None,
     never_open_from: int | None,
     limits_stay: bool,
 ) -> None:
-    life = Life(way, replicas, POISON if poisoned else NEW, memory_limits_fixed=limits_stay)
+    workload_run = WorkloadRun(way, replicas, POISON if poisoned else NEW, memory_limits_fixed=limits_stay)
     for number in range(30 + 20 * 6):
         for each in troubles:
             if each.at == number:
-                TROUBLES[each.trouble](life.world)
+                TROUBLES[each.trouble](workload_run.world)
         if number == urgent_from:
-            life.wanted = replace(life.wanted, sizes=MORE, is_urgent=True)
+            workload_run.wanted = replace(workload_run.wanted, sizes=MORE, is_urgent=True)
         if number == never_open_from:
-            strategy = life.wanted.strategy.model_copy(update={"windows": NEVER})
-            life.wanted = replace(life.wanted, strategy=strategy)
-        life.step(STEP if number < 30 else LONG_STEP)
-        assert all(seconds < LONGEST for seconds in life.longest.values()), life.says()
+            strategy = workload_run.wanted.strategy.model_copy(update={"windows": NEVER})
+            workload_run.wanted = replace(workload_run.wanted, strategy=strategy)
+        workload_run.step(STEP if number < 30 else LONG_STEP)
+        assert all(seconds < LONGEST for seconds in workload_run.longest.values()), workload_run.describe()
 
 
 def test_change_of_an_unwritable_cron_job_template_ends() -> None:
-    """A server that fails each time refuses nothing, so that only time tells."""
+    """A server that fails each time rejects nothing, so that only a deadline ends the change."""
     begins = first_change(
-        situation(wish(needed_memory={"web": 0}), pods=[], on=workload(resource=CRON_JOBS, update=""))
+        observation(
+            desired_change(needed_memory={"web": 0}), pods=[], on=workload(resource=CRON_JOBS, update="")
+        )
     )
-    on = workload(resource=CRON_JOBS, update="", marks=ChangeAnnotations(change=begins))
+    on = workload(resource=CRON_JOBS, update="", change_annotations=ChangeAnnotations(change=begins))
     soon, late = (
         next_actions(
-            situation(
-                wish(needed_memory={"web": 0}), pods=[], on=on, now=NOW + DEADLINES.never_resized + each
+            observation(
+                desired_change(needed_memory={"web": 0}),
+                pods=[],
+                on=on,
+                now=NOW + DEADLINES.never_resized + each,
             )
         )
         for each in (0, 1)
     )
-    assert [type(deed) for deed in soon] == [PatchTemplate]
-    assert [deed.message for deed in late if isinstance(deed, EmitEvent)] == [
+    assert [type(action) for action in soon] == [PatchTemplate]
+    assert [action.message for action in late if isinstance(action, EmitEvent)] == [
         (
             "reverting to web: cpu 100m, memory 64Mi (limit 256Mi), because the template could not be changed: "
             "the API server failed every time"
@@ -212,91 +217,96 @@ def test_change_of_an_unwritable_cron_job_template_ends() -> None:
 # Reverts, one by one
 
 
-def promoted_then(way: str, *troubles: str, sizes: Sizes = NEW, **terms: Any) -> Life:
+def promoted_then(way: str, *troubles: str, sizes: Sizes = NEW, **terms: Any) -> WorkloadRun:
     """A workload whose change all pods have got, and that is then reverted while there is this trouble."""
-    life = Life(way, 4, sizes, **terms)
+    workload_run = WorkloadRun(way, 4, sizes, **terms)
     for _ in range(60):
-        life.step(STEP)
-        change = life.world.marks.change
+        workload_run.step(STEP)
+        change = workload_run.world.change_annotations.change
         if change and change.phase is Phase.VERIFYING:
             break
     for each in troubles:
-        TROUBLES[each](life.world)
-    life.world.needed_memory = 10**12  # all are killed, so it is reverted
-    life.step(STEP)
-    life.world.needed_memory = 0
-    life.step(STEP)
-    assert any(reason == "Reverting" for _, reason, _ in life.world.events)
-    return life
+        TROUBLES[each](workload_run.world)
+    workload_run.world.needed_memory = 10**12  # all are killed, so it is reverted
+    workload_run.step(STEP)
+    workload_run.world.needed_memory = 0
+    workload_run.step(STEP)
+    assert any(reason == "Reverting" for _, reason, _ in workload_run.world.events)
+    return workload_run
 
 
 @pytest.mark.parametrize("trouble", ["nodes have no room", "nodes never have room"])
-def test_revert_without_room_on_nodes_ends_with_what_is_possible(trouble: str) -> None:
-    life = promoted_then("InPlace", trouble, sizes=LESS)
+def test_revert_without_node_capacity_ends_with_what_is_possible(trouble: str) -> None:
+    workload_run = promoted_then("InPlace", trouble, sizes=LESS)
     for _ in range(30):
-        life.step(STEP)
-    world = life.world
-    assert world.marks.change is None
-    assert world.marks.reverted
+        workload_run.step(STEP)
+    world = workload_run.world
+    assert world.change_annotations.change is None
+    assert world.change_annotations.reverted
     told = [message for _, reason, message in world.events if reason == "RevertIncomplete"]
     assert len(told) == 1
     assert "web-3 and 3 more keep web: cpu 50m" in told[0]
     assert "the node says so" in told[0]
-    assert "the node says so" in world.marks.reverted.why
+    assert "the node says so" in world.change_annotations.reverted.why
     assert world.sizes == {tuple((OLD | LESS).items())}
     assert {tuple(live.spec.items()) for live in world.pods_by_name.values()} == world.sizes, (
-        "nobody waits for more"
+        "the revert waits for nothing more"
     )
 
 
-def test_revert_without_room_on_nodes_evicts_where_allowed() -> None:
+def test_revert_without_node_capacity_evicts_where_allowed() -> None:
     """One after the other, each once; they come of their template's size, which is what they had."""
-    life = promoted_then("InPlaceOrRollout", "nodes never have room", sizes=LESS)
+    workload_run = promoted_then("InPlaceOrRollout", "nodes never have room", sizes=LESS)
     for _ in range(60):
-        life.step(STEP)
-    assert life.world.written.count("evict") == 4
-    assert life.world.sizes == {tuple(OLD.items())}
-    assert not any(reason == "RevertIncomplete" for _, reason, _ in life.world.events)
+        workload_run.step(STEP)
+    assert workload_run.world.written.count("evict") == 4
+    assert workload_run.world.sizes == {tuple(OLD.items())}
+    assert not any(reason == "RevertIncomplete" for _, reason, _ in workload_run.world.events)
 
 
 def test_revert_resizes_an_unschedulable_pod_to_its_last_size_and_evicts_no_other() -> None:
-    life = promoted_then(
+    workload_run = promoted_then(
         "InPlaceOrRollout", "nodes never have room", "only small pods find a node", sizes=LESS
     )
     for _ in range(60):
-        life.step(STEP)
-    assert life.world.written.count("evict") == 1
-    assert not any(live.homeless for live in life.world.pods_by_name.values())
-    assert any("no node has capacity" in message for _, _, message in life.world.events)
+        workload_run.step(STEP)
+    assert workload_run.world.written.count("evict") == 1
+    assert not any(live.unschedulable for live in workload_run.world.pods_by_name.values())
+    assert any("no node has capacity" in message for _, _, message in workload_run.world.events)
 
 
 def test_revert_blocked_by_a_disruption_budget_ends() -> None:
-    life = promoted_then("InPlaceOrRollout", "nodes never have room", "no disruption is allowed", sizes=LESS)
+    workload_run = promoted_then(
+        "InPlaceOrRollout", "nodes never have room", "no disruption is allowed", sizes=LESS
+    )
     for _ in range(150):
-        life.step(STEP)
-    assert life.world.marks.change is None
-    assert any("the revert did not finish in time" in message for _, _, message in life.world.events)
+        workload_run.step(STEP)
+    assert workload_run.world.change_annotations.change is None
+    assert any("the revert did not finish in time" in message for _, _, message in workload_run.world.events)
 
 
 def test_relief_goes_before_a_revert_that_stands_still() -> None:
-    """The first finding: hundreds of kills a day, for the room that other pods had taken."""
-    life = promoted_then("InPlace", "nodes have no room", sizes=LESS)
-    life.world.needed_memory = 200 * MIB
-    life.wanted = replace(life.wanted, sizes=MORE, is_urgent=True)
-    life.world.full = ""
-    for live in life.world.pods_by_name.values():
-        live.stubborn = "Deferred"
+    """Hundreds of kills a day happened when other pods had taken the capacity."""
+    workload_run = promoted_then("InPlace", "nodes have no room", sizes=LESS)
+    workload_run.world.needed_memory = 200 * MIB
+    workload_run.wanted = replace(workload_run.wanted, sizes=MORE, is_urgent=True)
+    workload_run.world.full = ""
+    for live in workload_run.world.pods_by_name.values():
+        live.resize_refusal = "Deferred"
     for _ in range(5):
-        life.step(STEP)
-    assert life.world.marks.change is None or life.world.marks.change.relief
-    assert any("goes first" in message for _, _, message in life.world.events)
+        workload_run.step(STEP)
+    assert (
+        workload_run.world.change_annotations.change is None
+        or workload_run.world.change_annotations.change.relief
+    )
+    assert any("goes first" in message for _, _, message in workload_run.world.events)
 
 
 def test_revert_of_a_paused_rollout_resizes_in_place_or_waits() -> None:
     stays = promoted_then("Rollout", "paused")
     for _ in range(10):
         stays.step(STEP)
-    assert stays.world.marks.change is None
+    assert stays.world.change_annotations.change is None
     assert stays.world.template == OLD, "pods follow when it is resumed"
     assert any("the rollout is paused" in message for _, _, message in stays.world.events)
     resized = promoted_then("InPlaceOrRollout", "paused", template=TemplateUpdate.ALWAYS)
@@ -306,29 +316,29 @@ def test_revert_of_a_paused_rollout_resizes_in_place_or_waits() -> None:
 
 
 def test_revert_continues_beside_an_unwritable_template() -> None:
-    life = promoted_then("Rollout", "the template is refused")
+    workload_run = promoted_then("Rollout", "the template is refused")
     for _ in range(10):
-        life.step(STEP)
-    assert life.world.marks.change is None
+        workload_run.step(STEP)
+    assert workload_run.world.change_annotations.change is None
     assert any(
         "the template keeps" in message
-        for _, reason, message in life.world.events
+        for _, reason, message in workload_run.world.events
         if reason == "RevertIncomplete"
     )
 
 
-def test_pods_that_crash_are_resized_back_when_they_run() -> None:
+def test_revert_resizes_crashing_pods_when_they_run() -> None:
     """Else the cgroup of the pod would keep its limit (seen with Kubernetes 1.36)."""
-    life = Life("InPlace", 2, POISON)
-    life.world.needed_memory, life.world.crash_loops = 48 * MIB, True
+    workload_run = WorkloadRun("InPlace", 2, POISON)
+    workload_run.world.needed_memory, workload_run.world.crash_loops = 48 * MIB, True
     for _ in range(20):
-        life.step(STEP)
-    reverting = life.world.marks.change
+        workload_run.step(STEP)
+    reverting = workload_run.world.change_annotations.change
     assert reverting
     assert reverting.phase is Phase.REVERTING
-    assert tuple((OLD | POISON).items()) in life.world.sizes, "it is not resized while it crashes"
-    for live in life.world.pods_by_name.values():
+    assert tuple((OLD | POISON).items()) in workload_run.world.sizes, "it is not resized while it crashes"
+    for live in workload_run.world.pods_by_name.values():
         live.crashes = False
-    life.step(STEP)
-    life.step(STEP)
-    assert life.world.sizes == {tuple(OLD.items())}
+    workload_run.step(STEP)
+    workload_run.step(STEP)
+    assert workload_run.world.sizes == {tuple(OLD.items())}

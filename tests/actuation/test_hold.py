@@ -1,8 +1,8 @@
-"""A person's word on a workload: how it is written, read, and what is wished for by it."""
+"""The hold annotation: encoding, decoding and the desired change that it leads to."""
 
 import pytest
 
-from actuation.builders import wish
+from actuation.builders import desired_change
 from actuation.world import resources
 from trimtab.actuation.hold import HOLD_ANNOTATION, Hold, read_hold
 from trimtab.api.duration import Duration
@@ -28,7 +28,7 @@ def test_hold_needs_its_annotation() -> None:
 
 
 def test_hold_with_a_size_waits_for_no_window_or_interval() -> None:
-    usual = wish(
+    usual = desired_change(
         {"web": resources(100, 64)},
         min_interval=Duration.parse("1h"),
         windows=(MaintenanceWindow(start="22:00", end="23:00"),),

@@ -27,13 +27,15 @@ from trimtab.kube.rest.resources import REPLICA_SETS
 FAST = PodOptions("guaranteed", "performance")
 
 
-def asked(*, now: float = NOW, had: PodOptions | None = None, cores: float = 1.5) -> OptionsAnnotation:
+def requested_options(
+    *, now: float = NOW, had: PodOptions | None = None, cores: float = 1.5
+) -> OptionsAnnotation:
     return start_options_change(
         workload(), FAST, had=had or PodOptions(), container="web", cores=cores, now=now
     )
 
 
-def marked(mark: OptionsAnnotation, **facts: object) -> Workload:
+def annotated_workload(mark: OptionsAnnotation, **facts: object) -> Workload:
     return replace(
         workload(annotations={OPTIONS_ANNOTATION: mark.encode()}),
         updated_replicas=1,
@@ -43,7 +45,7 @@ def marked(mark: OptionsAnnotation, **facts: object) -> Workload:
 
 
 def test_pod_options_request_a_profile_as_extended_resource_and_a_class_by_annotation() -> None:
-    template = build_options_patch(asked())["spec"]["template"]
+    template = build_options_patch(requested_options())["spec"]["template"]
     assert template["metadata"]["annotations"] == {CACHE_CLASS: "guaranteed", POWER_PROFILE: "performance"}
     amount = {"power.intel.com/performance": "2"}
     assert template["spec"]["containers"] == [
@@ -52,27 +54,27 @@ def test_pod_options_request_a_profile_as_extended_resource_and_a_class_by_annot
 
 
 def test_pod_options_profile_may_name_its_vendor() -> None:
-    mark = replace(asked(), after=PodOptions(None, "example.com/fast"))
+    mark = replace(requested_options(), after=PodOptions(None, "example.com/fast"))
     (container,) = build_options_patch(mark)["spec"]["template"]["spec"]["containers"]
     assert container["resources"]["limits"] == {"example.com/fast": "2"}
 
 
 def test_pod_options_remove_what_is_no_longer_chosen() -> None:
-    assert build_options_patch(replace(asked(), after=PodOptions()))["spec"]["template"] == {
+    assert build_options_patch(replace(requested_options(), after=PodOptions()))["spec"]["template"] == {
         "metadata": {"annotations": {}}
     }
 
 
 def test_pod_options_rollout_that_ended_is_settled() -> None:
-    found = advance_options_change(marked(asked()), now=NOW + 30)
+    found = advance_options_change(annotated_workload(requested_options()), now=NOW + 30)
     assert found is not None
     assert (found.phase, found.in_effect) == (OptionsPhase.SETTLED, FAST)
-    assert advance_options_change(marked(found), now=NOW + 10_000) is None
+    assert advance_options_change(annotated_workload(found), now=NOW + 10_000) is None
 
 
 def test_pod_options_rollout_is_waited_for_and_reverted() -> None:
     before = PodOptions("burstable", None)
-    under_way = marked(replace(asked(had=before), updated=1), is_rolling_out=True)
+    under_way = annotated_workload(replace(requested_options(had=before), updated=1), is_rolling_out=True)
     assert advance_options_change(under_way, now=NOW + PROGRESS_DEADLINE - 1) is None
     found = advance_options_change(under_way, now=NOW + PROGRESS_DEADLINE)
     assert found is not None
@@ -82,22 +84,30 @@ def test_pod_options_rollout_is_waited_for_and_reverted() -> None:
 
 def test_pod_options_rollout_started_by_a_clock_ahead_is_not_waited_for() -> None:
     found = advance_options_change(
-        marked(replace(asked(now=NOW + 86_400), updated=1), is_rolling_out=True), now=NOW
+        annotated_workload(replace(requested_options(now=NOW + 86_400), updated=1), is_rolling_out=True),
+        now=NOW,
     )
     assert found is not None
     assert (found.phase, found.since) == (OptionsPhase.REVERTED, NOW)
 
 
 def test_pod_options_second_choice_reverts_to_before_the_first() -> None:
-    first = replace(asked(had=PodOptions("burstable", None)), after=PodOptions("guaranteed", None))
+    first = replace(
+        requested_options(had=PodOptions("burstable", None)), after=PodOptions("guaranteed", None)
+    )
     second = start_options_change(
-        marked(first), FAST, had=PodOptions("guaranteed", None), container="web", cores=1, now=NOW + 5
+        annotated_workload(first),
+        FAST,
+        had=PodOptions("guaranteed", None),
+        container="web",
+        cores=1,
+        now=NOW + 5,
     )
     assert second.before == PodOptions("burstable", None)
 
 
 def test_pod_options_ignore_a_copied_or_unreadable_annotation() -> None:
-    assert read_options_annotation(marked(replace(asked(), uid="another"))) is None
+    assert read_options_annotation(annotated_workload(replace(requested_options(), uid="another"))) is None
     assert read_options_annotation(workload(annotations={OPTIONS_ANNOTATION: "by hand"})) is None
 
 

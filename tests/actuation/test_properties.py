@@ -12,13 +12,13 @@ from actuation.builders import (
     MIB,
     NOW,
     SMALL,
-    begun,
+    desired_change,
+    observation,
     pod,
-    situation,
     some_resources,
+    start_change,
+    wait_reason,
     warnings,
-    why,
-    wish,
     workload,
     writes,
 )
@@ -60,7 +60,7 @@ def drive(world: World, wanted: DesiredChange, *, steps: int = 40) -> None:
 @given(old=requests, new=requests, replicas=st.integers(1, 4))
 def test_property_2_sufficient_data_triggers_updates(old: Resources, new: Resources, replicas: int) -> None:
     world = World(template={"web": old}, replicas=replicas)
-    drive(world, wish({"web": new}, needed_memory=PLENTY, canary=QUICK))
+    drive(world, desired_change({"web": new}, needed_memory=PLENTY, canary=QUICK))
     assert world.sizes == {(("web", new),)}
 
 
@@ -74,7 +74,7 @@ def test_property_3_updates_preserve_limits(old: Resources, cpu: int, memory: in
         old.memory_limit,
     )
     world = World(template={"web": old}, replicas=2)
-    drive(world, wish({"web": new}, needed_memory=PLENTY, canary=QUICK))
+    drive(world, desired_change({"web": new}, needed_memory=PLENTY, canary=QUICK))
     ((_, given_to),) = next(iter(world.sizes))
     assert (given_to.cpu_limit, given_to.memory_limit) == (old.cpu_limit, old.memory_limit)
 
@@ -115,7 +115,7 @@ def test_safe_memory_is_a_readable_amount(old: Resources, need: int) -> None:
         assert amount % MIB == 0
 
 
-def test_sizes_are_said_in_amounts_that_people_read() -> None:
+def test_format_sizes_writes_readable_amounts() -> None:
     odd = Resources(1500, 2000, 576716801, 500_000_000)
     assert format_sizes({"web": odd}) == "web: cpu 1500m (limit 2), memory 550.0Mi (limit 476.8Mi)"
     assert format_sizes({"web": Resources(None, None, 1 << 30, None), "log": Resources()}) == (
@@ -134,20 +134,22 @@ def test_property_6_fallback_strategy_respect(
     }[obstacle]
     pods = [pod(sizes={"web": old}, restarts_when_resized=obstacle == "container")]
     on = workload(resource=kind, template={"web": old})  # type: ignore[arg-type]
-    deeds = next_actions(situation(wish({"web": new}, needed_memory=PLENTY, **terms), pods=pods, on=on))
+    actions = next_actions(
+        observation(desired_change({"web": new}, needed_memory=PLENTY, **terms), pods=pods, on=on)
+    )
     if old == new:
-        assert deeds == []
+        assert actions == []
     else:
-        assert "allowRecreate" in why(deeds)
-        assert warnings(deeds) == [why(deeds)]
-        allowed = situation(
-            wish({"web": new}, needed_memory=PLENTY, allow_recreate=True, **terms), pods=pods, on=on
+        assert "allowRecreate" in wait_reason(actions)
+        assert warnings(actions) == [wait_reason(actions)]
+        allowed = observation(
+            desired_change({"web": new}, needed_memory=PLENTY, allow_recreate=True, **terms), pods=pods, on=on
         )
-        assert begun(allowed).after == {"web": new}
+        assert start_change(allowed).after == {"web": new}
 
 
 @st.composite
-def any_situation(draw: st.DrawFn, *, withheld: str) -> Observation:
+def any_situation(draw: st.DrawFn, *, blocked_reason: str) -> Observation:
     """A workload in any state, also in the middle of a change."""
     old, new = draw(requests), draw(requests)
     replicas = draw(st.integers(1, 4))
@@ -155,31 +157,33 @@ def any_situation(draw: st.DrawFn, *, withheld: str) -> Observation:
         pod(f"web-{n}", sizes={"web": draw(st.sampled_from([old, new]))}, ready=draw(st.booleans()))
         for n in range(replicas)
     ]
-    marks = ChangeAnnotations()
+    change_annotations = ChangeAnnotations()
     if draw(st.booleans()):
-        start = situation(
-            wish({"web": new}, needed_memory=PLENTY),
+        start = observation(
+            desired_change({"web": new}, needed_memory=PLENTY),
             pods=[pod(sizes={"web": old})],
             on=workload(template={"web": old}),
         )
         if old != new:
-            marks = ChangeAnnotations(change=begun(start))
+            change_annotations = ChangeAnnotations(change=start_change(start))
     elif draw(st.booleans()):
-        marks = ChangeAnnotations(
+        change_annotations = ChangeAnnotations(
             applied=AppliedSizes(id="x", at=NOW - 9999, sizes={"web": new}, template={"web": old})
         )
-    on = workload(template={"web": old}, marks=marks, replicas=replicas)
-    return situation(wish({"web": new}, needed_memory=PLENTY, blocked_reason=withheld), pods=pods, on=on)
+    on = workload(template={"web": old}, change_annotations=change_annotations, replicas=replicas)
+    return observation(
+        desired_change({"web": new}, needed_memory=PLENTY, blocked_reason=blocked_reason), pods=pods, on=on
+    )
 
 
-@given(any_situation(withheld="the policy's mode is Recommend"))
+@given(any_situation(blocked_reason="the policy's mode is Recommend"))
 def test_property_8_recommend_mode_prevents_modifications(case: Observation) -> None:
-    assert "Recommend" in why(next_actions(case))
+    assert "Recommend" in wait_reason(next_actions(case))
 
 
-@given(any_situation(withheld="a global dry-run is on"))
+@given(any_situation(blocked_reason="a global dry-run is on"))
 def test_property_29_global_dry_run_mode(case: Observation) -> None:
-    assert "dry-run" in why(next_actions(case))
+    assert "dry-run" in wait_reason(next_actions(case))
 
 
 @given(old=requests, new=requests, interval=st.integers(0, 7200), ago=st.integers(0, 7200))
@@ -188,58 +192,60 @@ def test_property_17_auto_mode_applies_changes(
 ) -> None:
     """Periodically: a change begins as soon as the interval allows, and no sooner."""
     applied = AppliedSizes(id="x", at=NOW - ago, sizes={"web": old}, template={"web": old})
-    case = situation(
-        wish({"web": new}, needed_memory=PLENTY, min_interval=Duration.from_seconds(interval)),
+    case = observation(
+        desired_change({"web": new}, needed_memory=PLENTY, min_interval=Duration.from_seconds(interval)),
         pods=[pod(sizes={"web": old})],
-        on=workload(template={"web": old}, marks=ChangeAnnotations(applied=applied)),
+        on=workload(template={"web": old}, change_annotations=ChangeAnnotations(applied=applied)),
     )
-    deeds = next_actions(case)
+    actions = next_actions(case)
     if old == new:
-        assert deeds == []
+        assert actions == []
     elif ago < interval:
-        assert deeds == [Wait(applied.at + interval, why(deeds))]
+        assert actions == [Wait(applied.at + interval, wait_reason(actions))]
     else:
-        assert begun(case).after == {"web": new}
+        assert start_change(case).after == {"web": new}
 
 
 @given(old=requests, new=requests, recreate=st.booleans(), kind=kinds)
 def test_property_21_in_place_resize_preference(
     *, old: Resources, new: Resources, recreate: bool, kind: object
 ) -> None:
-    case = situation(
-        wish({"web": new}, needed_memory=PLENTY, allow_recreate=recreate),
+    case = observation(
+        desired_change({"web": new}, needed_memory=PLENTY, allow_recreate=recreate),
         pods=[pod(sizes={"web": old})],
         on=workload(resource=kind, template={"web": old}),  # type: ignore[arg-type]
     )
-    assert old == new or begun(case).way is UpdateMethod.IN_PLACE
+    assert old == new or start_change(case).way is UpdateMethod.IN_PLACE
 
 
 @given(old=requests, new=requests, recreate=st.booleans(), on_delete=st.booleans())
 def test_property_22_recreate_strategy_availability(
     *, old: Resources, new: Resources, recreate: bool, on_delete: bool
 ) -> None:
-    case = situation(
-        wish({"web": new}, needed_memory=PLENTY, allow_recreate=recreate, can_resize_in_place=False),
+    case = observation(
+        desired_change(
+            {"web": new}, needed_memory=PLENTY, allow_recreate=recreate, can_resize_in_place=False
+        ),
         pods=[pod(sizes={"web": old})],
         on=workload(template={"web": old}, update="OnDelete" if on_delete else "RollingUpdate"),
     )
     if old == new:
         return
     if recreate:
-        assert begun(case).way is (UpdateMethod.RECREATE if on_delete else UpdateMethod.ROLLOUT)
+        assert start_change(case).way is (UpdateMethod.RECREATE if on_delete else UpdateMethod.ROLLOUT)
     else:
-        assert "this cluster cannot resize pods in place" in why(next_actions(case))
+        assert "this cluster cannot resize pods in place" in wait_reason(next_actions(case))
 
 
 @given(old=requests, new=requests, on_delete=st.booleans(), replicas=st.integers(1, 4))
-def test_pods_that_may_be_recreated_all_come_back_with_the_new_size(
+def test_change_recreates_all_pods_with_the_new_size_if_allowed(
     *, old: Resources, new: Resources, on_delete: bool, replicas: int
 ) -> None:
     update = "OnDelete" if on_delete else "RollingUpdate"
     world = World(template={"web": old}, replicas=replicas, update=update)
     drive(
         world,
-        wish(
+        desired_change(
             {"web": new}, needed_memory=PLENTY, canary=QUICK, allow_recreate=True, can_resize_in_place=False
         ),
     )
@@ -266,11 +272,13 @@ def test_property_24_skip_reason_recording(terms: dict[str, Any], matter: str) -
     )
     equal = Resources(100, 100, 64 * MIB, 64 * MIB)
     size = equal if matter == "guaranteed" else SMALL
-    deeds = next_actions(
-        situation(wish(**terms), pods=[pod(sizes={"web": size}, ready=matter != "unready")], on=on)
+    actions = next_actions(
+        observation(
+            desired_change(**terms), pods=[pod(sizes={"web": size}, ready=matter != "unready")], on=on
+        )
     )
-    if not writes(deeds):
-        assert len(why(deeds)) > 10
+    if not writes(actions):
+        assert len(wait_reason(actions)) > 10
 
 
 REFUSALS = {
@@ -282,37 +290,37 @@ REFUSALS = {
 @pytest.mark.parametrize("code", REFUSALS)
 @given(replicas=st.integers(1, 4), new=requests.filter(lambda each: each != SMALL))
 def test_property_26_failure_event_creation(code: int, replicas: int, new: Resources) -> None:
-    """The server's own words are told, nothing is tried again, and what was begun is taken back."""
+    """The Event quotes the server, nothing is retried, and the started change is reverted."""
     world = World(template={"web": SMALL}, replicas=replicas)
 
     def refuse(what: str) -> None:
         if what == "before resize":
             raise REFUSALS[code]
 
-    world.meddle = refuse
-    drive(world, wish({"web": new}, needed_memory=PLENTY, canary=QUICK), steps=6)
+    world.intercept_write = refuse
+    drive(world, desired_change({"web": new}, needed_memory=PLENTY, canary=QUICK), steps=6)
     words = REFUSALS[code].message
     assert any(kind == "Warning" and words in message for kind, _, message in world.events)
-    assert world.marks.reverted
-    assert words in world.marks.reverted.why
+    assert world.change_annotations.reverted
+    assert words in world.change_annotations.reverted.why
     assert world.sizes == {(("web", SMALL),)}
     if code == 403:
-        assert "raise the quota" in world.marks.reverted.why
+        assert "raise the quota" in world.change_annotations.reverted.why
 
 
 def test_change_retries_a_server_without_resize_later() -> None:
     """While API servers are upgraded one after the other, one of them has the subresource and another has not."""
     world, asked = World(template={"web": SMALL}, replicas=1), []
 
-    def unknown(what: str) -> None:
+    def fail_as_not_found(what: str) -> None:
         if what == "before resize":
             asked.append(what)
             raise NotFound(Status(message="the server could not find the requested resource", code=404))
 
-    world.meddle = unknown
+    world.intercept_write = fail_as_not_found
     report = run(
         ChangeExecutor(world, world.records, may_write=lambda: True).reconcile(
-            KEY, wish(needed_memory=PLENTY), now=world.now
+            KEY, desired_change(needed_memory=PLENTY), now=world.now
         )
     )
     assert len(asked) == 1
@@ -324,7 +332,7 @@ def test_change_retries_a_server_without_resize_later() -> None:
 @pytest.mark.parametrize("update", ["RollingUpdate", "OnDelete"])
 @pytest.mark.parametrize("after", [0, 30, 90])
 def test_change_does_not_fight_for_a_template_that_others_restore(update: str, after: int) -> None:
-    """As a GitOps tool does it, whoever owns the field: at once, or while pods are replaced."""
+    """A GitOps tool restores the field, with any owner, at once or while pods are replaced."""
     world = World(template={"web": SMALL}, replicas=3, update=update)
     due: list[int] = []
 
@@ -332,11 +340,11 @@ def test_change_does_not_fight_for_a_template_that_others_restore(update: str, a
         if what == "after patch_template":
             due.append(world.now + after)
 
-    world.meddle = note
+    world.intercept_write = note
     terms: dict[str, Any] = {"allow_recreate": True, "can_resize_in_place": False, "take_ownership": True}
     actuator, wanted = (
         ChangeExecutor(world, world.records, may_write=lambda: True),
-        wish(needed_memory=PLENTY, **terms),
+        desired_change(needed_memory=PLENTY, **terms),
     )
     for _ in range(40):
         run(actuator.reconcile(KEY, wanted, now=world.now))
@@ -344,19 +352,24 @@ def test_change_does_not_fight_for_a_template_that_others_restore(update: str, a
             world.template = {"web": SMALL}
         world.pass_time(15)
     assert world.written.count("patch_template") == 1, "within ten minutes"
-    assert world.marks.reverted
-    assert (world.marks.reverted.times, world.marks.reverted.until > NOW + 3600) == (1, True)
-    assert "such as a GitOps tool" in world.marks.reverted.why
+    assert world.change_annotations.reverted
+    assert (
+        world.change_annotations.reverted.times,
+        world.change_annotations.reverted.until > NOW + 3600,
+    ) == (1, True)
+    assert "such as a GitOps tool" in world.change_annotations.reverted.why
     ((kind, message),) = [(kind, text) for kind, reason, text in world.events if reason == "Reverted"]
     assert kind == "Warning"
     assert message.startswith("Deployment web: reverted from ")
-    assert message.endswith(f", because {world.marks.reverted.why}")
+    assert message.endswith(f", because {world.change_annotations.reverted.why}")
 
 
 def test_change_repeats_a_restored_template_once_a_day() -> None:
     world = World(template={"web": SMALL}, replicas=2)
     terms: dict[str, Any] = {"allow_recreate": True, "can_resize_in_place": False, "take_ownership": True}
-    wanted = wish(needed_memory=PLENTY, canary=QUICK, min_interval=Duration.from_seconds(60), **terms)
+    wanted = desired_change(
+        needed_memory=PLENTY, canary=QUICK, min_interval=Duration.from_seconds(60), **terms
+    )
     actuator = ChangeExecutor(world, world.records, may_write=lambda: True)
     drive(world, wanted)
     world.template = {"web": SMALL}
@@ -368,8 +381,8 @@ def test_change_repeats_a_restored_template_once_a_day() -> None:
         assert (report.state, "such as a GitOps tool" in report.reason) == (WorkloadState.PENDING, True)
     assert world.written.count("patch_template") == 1
     held = Hold(who="somebody", why="", sizes={"web": LARGE}).apply_to(wanted)
-    at_once = begun(
-        situation(held, pods=run(world.list_pods()), on=run(world.get_workload(KEY)), now=world.now)
+    at_once = start_change(
+        observation(held, pods=run(world.list_pods()), on=run(world.get_workload(KEY)), now=world.now)
     )
     assert at_once.after == {"web": LARGE}
     relief = run(actuator.reconcile(KEY, replace(wanted, is_urgent=True), now=world.now))
@@ -390,30 +403,33 @@ def test_change_resizes_pods_although_a_template_is_restored() -> None:
         "take_ownership": True,
         "min_interval": Duration.from_seconds(60),
     }
-    drive(world, wish(needed_memory=PLENTY, **terms))
+    drive(world, desired_change(needed_memory=PLENTY, **terms))
     world.template = {"web": SMALL}
     world.pass_time(3600)
     larger = resources(900, 512)
-    drive(world, wish({"web": larger}, needed_memory=PLENTY, **terms))
+    drive(world, desired_change({"web": larger}, needed_memory=PLENTY, **terms))
     assert world.sizes == {(("web", larger),)}
 
 
-def test_pods_are_resized_without_a_template_that_is_set_back_where_they_need_no_new_ones() -> None:
+def test_change_resizes_pods_in_place_although_others_restore_the_template() -> None:
     world = World(template={"web": SMALL}, replicas=2, update="OnDelete")
 
     def set_back(what: str) -> None:
         if what == "after patch_template":
             world.template = {"web": SMALL}
 
-    world.meddle = set_back
-    drive(world, wish(needed_memory=PLENTY, canary=QUICK, take_ownership=True))
+    world.intercept_write = set_back
+    drive(world, desired_change(needed_memory=PLENTY, canary=QUICK, take_ownership=True))
     assert world.written.count("patch_template") == 1
-    assert world.marks.applied
+    assert world.change_annotations.applied
     assert world.sizes == {(("web", LARGE),)}
 
 
-def test_refusal_ends_although_the_clock_is_set_back_by_a_day() -> None:
-    world, wanted = World(template={"web": SMALL}, replicas=1), wish(needed_memory=PLENTY, canary=QUICK)
+def test_rejected_template_is_retried_although_the_clock_is_set_back_by_a_day() -> None:
+    world, wanted = (
+        World(template={"web": SMALL}, replicas=1),
+        desired_change(needed_memory=PLENTY, canary=QUICK),
+    )
     drive(world, wanted)
     world.replicas += 1
     world.add_pod()
@@ -423,9 +439,9 @@ def test_refusal_ends_although_the_clock_is_set_back_by_a_day() -> None:
         if what == "before resize":
             raise REFUSALS[403]
 
-    world.meddle = refuse
+    world.intercept_write = refuse
     run(actuator.reconcile(KEY, wanted, now=world.now))
-    world.meddle = lambda _: None
+    world.intercept_write = lambda _: None
     run(actuator.reconcile(KEY, wanted, now=world.now - 86_400))
     world.pass_time(1)
     assert world.sizes == {(("web", LARGE),)}
@@ -441,9 +457,9 @@ def test_property_28_rbac_respect(replicas: int, new: Resources) -> None:
         asked.append(what)
         raise Forbidden(Status(message='User "trimtab" cannot patch resource "deployments"', code=403))
 
-    world.meddle = forbid
+    world.intercept_write = forbid
     actuator = ChangeExecutor(world, world.records, may_write=lambda: True)
-    report = run(actuator.reconcile(KEY, wish({"web": new}, needed_memory=PLENTY), now=world.now))
+    report = run(actuator.reconcile(KEY, desired_change({"web": new}, needed_memory=PLENTY), now=world.now))
     assert report
     assert report.state is WorkloadState.FAILED
     assert "cannot patch" in report.reason
@@ -454,9 +470,9 @@ def test_property_28_rbac_respect(replicas: int, new: Resources) -> None:
 
 @given(old=requests, new=requests, replicas=st.integers(1, 5))
 def test_property_32_api_call_efficiency(old: Resources, new: Resources, replicas: int) -> None:
-    """One write a pod, a handful for the marks, and none at all when nothing changes."""
+    """It sends one write a pod, a handful for the annotations, and none when nothing changes."""
     world = World(template={"web": old}, replicas=replicas)
-    wanted = wish({"web": new}, needed_memory=PLENTY, canary=QUICK)
+    wanted = desired_change({"web": new}, needed_memory=PLENTY, canary=QUICK)
     drive(world, wanted)
     if old == new:
         assert world.written == []
@@ -470,35 +486,38 @@ def test_property_32_api_call_efficiency(old: Resources, new: Resources, replica
 
 @given(old=some_resources(), new=some_resources())
 def test_change_never_alters_the_qos_class_by_accident(old: Resources, new: Resources) -> None:
-    case = situation(
-        wish({"web": new}, needed_memory=PLENTY, allow_recreate=True),
+    case = observation(
+        desired_change({"web": new}, needed_memory=PLENTY, allow_recreate=True),
         pods=[pod(sizes={"web": old})],
         on=workload(template={"web": old}),
     )
-    for deed in writes(next_actions(case)):
-        change = deed.annotations.change  # type: ignore[union-attr]
+    for action in writes(next_actions(case)):
+        change = action.annotations.change  # type: ignore[union-attr]
         assert change
         assert qos_class(change.before.values()) == qos_class(change.after.values())
 
 
 @given(old=requests, new=requests.filter(lambda each: each != SMALL))
 def test_change_sizes_a_cron_job_by_its_template_alone(old: Resources, new: Resources) -> None:
-    case = situation(
-        wish({"web": new}, needed_memory=PLENTY),
+    case = observation(
+        desired_change({"web": new}, needed_memory=PLENTY),
         pods=[],
         on=workload(resource=CRON_JOBS, template={"web": old}, update=""),
     )
     if old == new:
         return
-    change = begun(case)
+    change = start_change(case)
     assert (change.way, change.phase) == (UpdateMethod.TEMPLATE, Phase.PROMOTING)
     on = workload(
-        resource=CRON_JOBS, template={"web": old}, marks=ChangeAnnotations(change=change), update=""
+        resource=CRON_JOBS,
+        template={"web": old},
+        change_annotations=ChangeAnnotations(change=change),
+        update="",
     )
-    (patch,) = next_actions(situation(case.desired, pods=[], on=on))
+    (patch,) = next_actions(observation(case.desired, pods=[], on=on))
     assert patch == PatchTemplate({"web": new}, take_ownership=False)
-    never = wish({"web": new}, needed_memory=PLENTY, template=TemplateUpdate.NEVER)
-    assert "Never" in why(next_actions(situation(never, pods=[], on=case.workload)))
+    never = desired_change({"web": new}, needed_memory=PLENTY, template=TemplateUpdate.NEVER)
+    assert "Never" in wait_reason(next_actions(observation(never, pods=[], on=case.workload)))
 
 
 @pytest.mark.parametrize(
@@ -506,29 +525,36 @@ def test_change_sizes_a_cron_job_by_its_template_alone(old: Resources, new: Reso
 )
 def test_rollout_that_would_not_reach_all_pods_is_not_started(halted: Any, said: str) -> None:
     on = workload(resource=STATEFUL_SETS, **halted)
-    elsewhere = wish(allow_recreate=True, can_resize_in_place=False)
-    assert said in why(next_actions(situation(elsewhere, on=on)))
-    always = wish(allow_recreate=True, template=TemplateUpdate.ALWAYS)
-    begins = begun(situation(always, on=on))
+    elsewhere = desired_change(allow_recreate=True, can_resize_in_place=False)
+    assert said in wait_reason(next_actions(observation(elsewhere, on=on)))
+    always = desired_change(allow_recreate=True, template=TemplateUpdate.ALWAYS)
+    begins = start_change(observation(always, on=on))
     assert (begins.way, begins.patches_template) == (UpdateMethod.IN_PLACE, False)
 
 
 def test_change_evicts_no_pod_while_one_is_missing() -> None:
-    change = begun(
-        situation(wish(allow_recreate=True, can_resize_in_place=False), on=workload(update="OnDelete"))
+    change = start_change(
+        observation(
+            desired_change(allow_recreate=True, can_resize_in_place=False), on=workload(update="OnDelete")
+        )
     )
     on = workload(
-        update="OnDelete", template={"web": LARGE}, marks=ChangeAnnotations(change=change), replicas=2
+        update="OnDelete",
+        template={"web": LARGE},
+        change_annotations=ChangeAnnotations(change=change),
+        replicas=2,
     )
-    wanted = wish(allow_recreate=True, can_resize_in_place=False)
-    both = next_actions(situation(wanted, pods=[pod(), pod("web-1")], on=on))
-    assert [type(deed) for deed in both] == [EvictPod]
-    assert "not in effect yet" in why(next_actions(situation(wanted, pods=[pod()], on=on)))
+    wanted = desired_change(allow_recreate=True, can_resize_in_place=False)
+    both = next_actions(observation(wanted, pods=[pod(), pod("web-1")], on=on))
+    assert [type(action) for action in both] == [EvictPod]
+    assert "not in effect yet" in wait_reason(next_actions(observation(wanted, pods=[pod()], on=on)))
 
 
 def test_executor_names_the_workload_and_who_asked_in_events() -> None:
     world = World(template={"web": SMALL}, replicas=1)
-    wanted = replace(wish({"web": LARGE}, needed_memory=PLENTY, canary=QUICK), requested_by="policy shop/all")
+    wanted = replace(
+        desired_change({"web": LARGE}, needed_memory=PLENTY, canary=QUICK), requested_by="policy shop/all"
+    )
     drive(world, wanted, steps=40)
     messages = {reason: message for _, reason, message in world.events}
     assert set(messages) == {"Resizing", "Resized"}
@@ -538,7 +564,7 @@ def test_executor_names_the_workload_and_who_asked_in_events() -> None:
 
 
 def test_executor_rechecks_temporary_states_soon() -> None:
-    (wait,) = next_actions(situation(on=workload(rolling=True)))
+    (wait,) = next_actions(observation(on=workload(rolling=True)))
     assert wait == Wait(
         NOW + DEADLINES.recheck, "a rollout of the workload is in progress; Trimtab waits for its end"
     )

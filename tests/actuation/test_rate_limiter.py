@@ -1,9 +1,9 @@
-"""How many at once and a minute; and who goes first."""
+"""The rate limiter: changes at once, changes a minute, and their order."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actuation.builders import LARGE, NOW, SMALL, wish
+from actuation.builders import LARGE, NOW, SMALL, desired_change
 from actuation.world import KEY, World, run
 from trimtab.actuation.actions import Priority
 from trimtab.actuation.deadlines import DEADLINES, MINUTE
@@ -43,7 +43,7 @@ def test_rate_limiter_keeps_each_scope_within_its_limits(
 ) -> None:
     pace = pacer(cluster=cluster, namespace=namespace, node=node)
     now = 0
-    taken: list[tuple[int, str, str]] = []
+    reverting: list[tuple[int, str, str]] = []
     held: list[tuple[int, str, str]] = []
     for number, (later, in_namespace, on_node, settles) in enumerate(asked):
         now += later
@@ -51,20 +51,20 @@ def test_rate_limiter_keeps_each_scope_within_its_limits(
             pace.acquire(number, LimitScope(in_namespace, on_node), priority=Priority.INCREASE, now=now)
             == now
         ):
-            taken.append((now, in_namespace, on_node))
+            reverting.append((now, in_namespace, on_node))
             held.append((number, in_namespace, on_node))
         if settles and held:
             pace.release([held.pop(0)[0]])
         for limit, scope in ((cluster, None), (namespace, 1), (node, 2)):
             groups = (
-                {"": (held, taken)}
+                {"": (held, reverting)}
                 if scope is None
                 else {
                     name: (
                         [each for each in held if each[scope] == name],
-                        [each for each in taken if each[scope] == name],
+                        [each for each in reverting if each[scope] == name],
                     )
-                    for name in {each[scope] for each in taken}
+                    for name in {each[scope] for each in reverting}
                 }
             )
             for at_once, all_taken in groups.values():
@@ -93,7 +93,7 @@ def test_rate_limiter_admits_waiting_changes_one_by_one_in_order() -> None:
     assert pace.acquire(500, HERE, priority=Priority.INCREASE, now=0.5) == turns[500]
 
 
-def test_taking_back_waits_for_nobody() -> None:
+def test_rate_limiter_never_delays_a_revert() -> None:
     pace = pacer(cluster=DisruptionLimit(max_concurrent=1, max_per_minute=1))
     assert pace.acquire("first", HERE, priority=Priority.INCREASE, now=0) == 0
     assert pace.acquire("back", HERE, priority=Priority.REVERT, now=0) == 0
@@ -117,13 +117,13 @@ def test_rate_limiter_without_a_slot_starts_no_change_and_sends_no_request() -> 
         asked.append("Prometheus")
         return HarmSignals()
 
-    report = run(actuator.reconcile(KEY, wish(), now=NOW, collect_signals=collect_signals))
+    report = run(actuator.reconcile(KEY, desired_change(), now=NOW, collect_signals=collect_signals))
     assert report
     assert (report.state, report.requeue_at) == (WorkloadState.PENDING, NOW + 1)
     assert (report.actions, world.written, world.events, asked) == ((), [], [], [])
 
 
-def test_pods_are_resized_no_more_at_once_than_may_be() -> None:
+def test_executor_resizes_no_more_pods_at_once_than_allowed() -> None:
     world = World(template={"web": SMALL}, replicas=6)
     actuator = ChangeExecutor(
         world,
@@ -131,7 +131,7 @@ def test_pods_are_resized_no_more_at_once_than_may_be() -> None:
         may_write=lambda: True,
         limiter=pacer(cluster=DisruptionLimit(max_concurrent=2, max_per_minute=99)),
     )
-    wanted = wish({"web": LARGE}, canary=Canary(percent=100))
+    wanted = desired_change({"web": LARGE}, canary=Canary(percent=100))
     for _ in range(12):
         report = run(actuator.reconcile(KEY, wanted, now=world.now))
         under_way = [live for live in world.pods_by_name.values() if live.spec != live.applied]
@@ -144,7 +144,7 @@ def test_pods_are_resized_no_more_at_once_than_may_be() -> None:
 
 
 def test_rate_limiter_frees_the_slot_of_an_evicted_pod() -> None:
-    """What is left of it stays, as it was, until somebody deletes it."""
+    """The record of the evicted pod stays unchanged until it is deleted."""
     world = World(template={"web": SMALL}, replicas=2)
     actuator = ChangeExecutor(
         world,
@@ -152,10 +152,10 @@ def test_rate_limiter_frees_the_slot_of_an_evicted_pod() -> None:
         may_write=lambda: True,
         limiter=pacer(cluster=DisruptionLimit(max_concurrent=1, max_per_minute=99)),
     )
-    wanted = wish({"web": LARGE}, canary=Canary(percent=100))
+    wanted = desired_change({"web": LARGE}, canary=Canary(percent=100))
     run(actuator.reconcile(KEY, wanted, now=world.now))
     (evicted,) = [live for live in world.pods_by_name.values() if live.spec != live.applied]
-    evicted.phase, evicted.stubborn = "Failed", "Deferred"
+    evicted.phase, evicted.resize_refusal = "Failed", "Deferred"
     world.add_pod()
     world.pass_time(5)
     run(actuator.reconcile(KEY, wanted, now=world.now))
@@ -194,7 +194,7 @@ def test_rate_limiter_frees_no_slots_of_others_for_an_old_check() -> None:
     assert one.acquire("c", LimitScope("n"), priority=Priority.INCREASE, now=800.0) > 800.0
 
 
-def test_namespaces_nodes_and_pods_that_are_gone_are_not_remembered() -> None:
+def test_rate_limiter_forgets_deleted_namespaces_nodes_and_pods() -> None:
     pace = pacer(node=DisruptionLimit(max_concurrent=1, max_per_minute=1))
     for hour in range(100):
         place = LimitScope(f"review-{hour}", f"spot-{hour}")

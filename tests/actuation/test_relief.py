@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actuation.builders import MIB, NOW, begun, evidence, pod, situation, why, wish, workload
+from actuation.builders import (
+    MIB,
+    NOW,
+    desired_change,
+    harm_signals,
+    observation,
+    pod,
+    start_change,
+    wait_reason,
+    workload,
+)
 from actuation.world import KEY, World, run
 from trimtab.actuation.actions import ChangeAction, EvictPod, WriteAnnotations
 from trimtab.actuation.change_annotations import (
@@ -38,24 +48,29 @@ NIGHTS = [MaintenanceWindow(start="00:00", end="01:00", time_zone="UTC")]
 RESTS = RevertRecord(id="x", at=NOW - 60, why="1 of 4 pods restarted", times=9, until=NOW + 7 * 86_400)
 
 
-def urgent(**terms: Any) -> DesiredChange:
-    return wish(terms.pop("sizes", MORE), is_urgent=True, needed_memory=NEED, **terms)
+def urgent_change(**terms: Any) -> DesiredChange:
+    return desired_change(terms.pop("sizes", MORE), is_urgent=True, needed_memory=NEED, **terms)
 
 
-def killed(number: int = 0, **facts: Any) -> Pod:
+def killed_pod(number: int = 0, **facts: Any) -> Pod:
     return pod(f"web-{number}", sizes=facts.pop("sizes", SIZE), exits=KILLED, **facts)
 
 
-def marked(
-    marks: ChangeAnnotations, pods: list[Pod], wanted: DesiredChange, *, now: int = NOW, **facts: Any
+def observe_annotated(
+    change_annotations: ChangeAnnotations,
+    pods: list[Pod],
+    wanted: DesiredChange,
+    *,
+    now: int = NOW,
+    **facts: Any,
 ) -> Observation:
     seen = LocalObservations(**facts.pop("seen", {}))
-    on = workload(template=SIZE, marks=marks, replicas=len(pods), **facts)
-    return situation(wanted, pods=pods, on=on, now=now, sightings=seen)
+    on = workload(template=SIZE, change_annotations=change_annotations, replicas=len(pods), **facts)
+    return observation(wanted, pods=pods, on=on, now=now, local=seen)
 
 
-def noted(deeds: list[ChangeAction]) -> ChangeAnnotations:
-    (found,) = [deed.annotations for deed in deeds if isinstance(deed, WriteAnnotations)]
+def recorded(actions: list[ChangeAction]) -> ChangeAnnotations:
+    (found,) = [action.annotations for action in actions if isinstance(action, WriteAnnotations)]
     return found
 
 
@@ -86,52 +101,60 @@ def test_relief_begins_at_once_whatever_else_would_wait(
     applied: bool,
 ) -> None:
     rule = StartupBoost(factor=2)
-    pods = [killed(n, ready=not unready) for n in range(9)]
+    pods = [killed_pod(n, ready=not unready) for n in range(9)]
     if starts:
         pods.append(pod("new", sizes=raise_cpu(SIZE, 2.0), created=NOW - 20, ready=False))
     done = AppliedSizes(id="a", at=NOW - 10, sizes=SIZE, template=SIZE) if applied else None
-    wanted = urgent(
-        harm_signals=evidence(guardrails={"errors": guardrail}),
+    wanted = urgent_change(
+        harm_signals=harm_signals(guardrails={"errors": guardrail}),
         windows=windows,
         startup_boost=rule,
         usage_error=unread,
     )
-    marks = ChangeAnnotations(applied=done, reverted=reverted)
-    begins = begun(marked(marks, pods, wanted, rolling=rolling, is_spec_observed=observed))
+    change_annotations = ChangeAnnotations(applied=done, reverted=reverted)
+    begins = start_change(
+        observe_annotated(change_annotations, pods, wanted, rolling=rolling, is_spec_observed=observed)
+    )
     assert (begins.after, begins.relief, begins.way) == (MORE, True, UpdateMethod.IN_PLACE)
     assert begins.phase is Phase.PROMOTING
 
 
 def test_change_that_is_no_relief_waits_for_its_conditions() -> None:
     four = [pod(f"web-{n}", sizes=SIZE) for n in range(4)]
-    marks = ChangeAnnotations(reverted=RESTS)
-    assert "was reverted" in why(next_actions(marked(marks, four, wish(MORE, needed_memory=NEED))))
-    broken = wish(MORE, needed_memory=NEED, harm_signals=evidence(guardrails={"errors": False}))
-    assert "guardrail errors" in why(next_actions(marked(ChangeAnnotations(), four, broken)))
+    change_annotations = ChangeAnnotations(reverted=RESTS)
+    assert "was reverted" in wait_reason(
+        next_actions(observe_annotated(change_annotations, four, desired_change(MORE, needed_memory=NEED)))
+    )
+    broken = desired_change(MORE, needed_memory=NEED, harm_signals=harm_signals(guardrails={"errors": False}))
+    assert "guardrail errors" in wait_reason(
+        next_actions(observe_annotated(ChangeAnnotations(), four, broken))
+    )
 
 
-def test_relief_that_is_only_possible_by_a_rollout_waits_for_the_one_under_way() -> None:
-    wanted = urgent(allow_recreate=True, can_resize_in_place=False)
-    assert "a rollout of the workload is in progress" in why(
-        next_actions(marked(ChangeAnnotations(), [killed()], wanted, rolling=True))
+def test_relief_by_rollout_waits_for_the_rollout_under_way() -> None:
+    wanted = urgent_change(allow_recreate=True, can_resize_in_place=False)
+    assert "a rollout of the workload is in progress" in wait_reason(
+        next_actions(observe_annotated(ChangeAnnotations(), [killed_pod()], wanted, rolling=True))
     )
 
 
 # What does not take it back
 
 
-def test_relief_goes_on_while_a_guardrail_is_broken_and_others_roll_it_out() -> None:
-    broken = urgent(harm_signals=evidence(guardrails={"errors": False, "latency": None}))
-    begins = begun(marked(ChangeAnnotations(), [killed(n) for n in range(4)], broken))
-    given_more = [killed(n, sizes=MORE) for n in range(4)]
-    settled = noted(
-        next_actions(marked(ChangeAnnotations(change=begins), given_more, broken, rolling=True))
+def test_relief_continues_during_a_broken_guardrail_and_a_rollout_of_others() -> None:
+    broken = urgent_change(harm_signals=harm_signals(guardrails={"errors": False, "latency": None}))
+    begins = start_change(observe_annotated(ChangeAnnotations(), [killed_pod(n) for n in range(4)], broken))
+    given_more = [killed_pod(n, sizes=MORE) for n in range(4)]
+    settled = recorded(
+        next_actions(observe_annotated(ChangeAnnotations(change=begins), given_more, broken, rolling=True))
     ).change
     assert settled
     assert settled.phase is Phase.VERIFYING
-    done = noted(
+    done = recorded(
         next_actions(
-            marked(ChangeAnnotations(change=settled), given_more, broken, now=NOW + 600, rolling=True)
+            observe_annotated(
+                ChangeAnnotations(change=settled), given_more, broken, now=NOW + 600, rolling=True
+            )
         )
     )
     assert done.applied
@@ -139,38 +162,53 @@ def test_relief_goes_on_while_a_guardrail_is_broken_and_others_roll_it_out() -> 
 
 
 @pytest.mark.parametrize("reason", ["Deferred", "Infeasible"])
-def test_relief_continues_beside_a_pod_without_room(reason: str) -> None:
-    begins = begun(marked(ChangeAnnotations(), [killed(n) for n in range(4)], urgent()))
-    full = killed(0, sizes=MORE, applied=SIZE, resize=PodResize("PodResizePending", reason, "no room"))
-    pods = [full, *(killed(n, sizes=MORE) for n in range(1, 4))]
+def test_relief_continues_beside_a_pod_without_capacity(reason: str) -> None:
+    begins = start_change(
+        observe_annotated(ChangeAnnotations(), [killed_pod(n) for n in range(4)], urgent_change())
+    )
+    full = killed_pod(0, sizes=MORE, applied=SIZE, resize=PodResize("PodResizePending", reason, "no room"))
+    pods = [full, *(killed_pod(n, sizes=MORE) for n in range(1, 4))]
     seen = {"unsettled_since": {full.uid: NOW}}
     late = NOW + DEADLINES.deferred + 1
-    goes_on = noted(
-        next_actions(marked(ChangeAnnotations(change=begins), pods, urgent(), now=late, seen=seen))
+    goes_on = recorded(
+        next_actions(
+            observe_annotated(ChangeAnnotations(change=begins), pods, urgent_change(), now=late, seen=seen)
+        )
     ).change
     assert goes_on
     assert goes_on.phase is Phase.VERIFYING
-    alone = noted(
-        next_actions(marked(ChangeAnnotations(change=begins), [full], urgent(), now=late, seen=seen))
+    alone = recorded(
+        next_actions(
+            observe_annotated(ChangeAnnotations(change=begins), [full], urgent_change(), now=late, seen=seen)
+        )
     ).change
     assert alone
     assert alone.phase is Phase.REVERTING
 
 
-def test_relief_that_cannot_be_given_is_tried_again_after_minutes_and_then_more_slowly() -> None:
+def test_relief_that_fails_is_retried_after_minutes_and_then_more_slowly() -> None:
     """Else it would be asked for at every look; and a week, as after other reverts, is a week of kills."""
-    rests, marks, now = [], ChangeAnnotations(reverted=RESTS), NOW
+    rests, change_annotations, now = [], ChangeAnnotations(reverted=RESTS), NOW
     for _ in range(6):
-        begins = begun(marked(marks, [killed()], urgent(), now=now))
+        begins = start_change(observe_annotated(change_annotations, [killed_pod()], urgent_change(), now=now))
         failed = msgspec.structs.replace(begins, phase=Phase.REVERTING, reason="no room")
-        marks = noted(next_actions(marked(replaced(marks, failed), [killed()], urgent(), now=now)))
-        assert marks.reverted
-        assert (marks.reverted.times, marks.reverted.until) == (RESTS.times, RESTS.until), (
-            "other changes rest on"
+        change_annotations = recorded(
+            next_actions(
+                observe_annotated(
+                    with_change(change_annotations, failed), [killed_pod()], urgent_change(), now=now
+                )
+            )
         )
-        assert "no room" in why(next_actions(marked(marks, [killed()], urgent(), now=now + 1)))
-        rests.append(marks.reverted.relief_until - now)
-        now = marks.reverted.relief_until
+        assert change_annotations.reverted
+        assert (change_annotations.reverted.times, change_annotations.reverted.until) == (
+            RESTS.times,
+            RESTS.until,
+        ), "other changes rest on"
+        assert "no room" in wait_reason(
+            next_actions(observe_annotated(change_annotations, [killed_pod()], urgent_change(), now=now + 1))
+        )
+        rests.append(change_annotations.reverted.relief_until - now)
+        now = change_annotations.reverted.relief_until
     assert rests == [
         DEADLINES.not_at_fault_cooldown,
         600,
@@ -181,23 +219,29 @@ def test_relief_that_cannot_be_given_is_tried_again_after_minutes_and_then_more_
     ]
 
 
-def replaced(marks: ChangeAnnotations, change: OngoingChange) -> ChangeAnnotations:
-    return ChangeAnnotations(change=change, applied=marks.applied, reverted=marks.reverted)
+def with_change(change_annotations: ChangeAnnotations, change: OngoingChange) -> ChangeAnnotations:
+    return ChangeAnnotations(
+        change=change, applied=change_annotations.applied, reverted=change_annotations.reverted
+    )
 
 
 # What gives way to it
 
 
-def lowered(phase: Phase = Phase.CANARY, **terms: Any) -> OngoingChange:
+def cpu_decrease(phase: Phase = Phase.CANARY, **terms: Any) -> OngoingChange:
     """A change of CPU alone, tried on one of four pods."""
     four = [pod(f"web-{n}", sizes=SIZE) for n in range(4)]
-    begins = begun(marked(ChangeAnnotations(), four, wish(LESS_CPU, needed_memory=NEED, **terms)))
+    begins = start_change(
+        observe_annotated(ChangeAnnotations(), four, desired_change(LESS_CPU, needed_memory=NEED, **terms))
+    )
     return msgspec.structs.replace(begins, phase=phase)
 
 
 def test_relief_replaces_another_canary() -> None:
-    pods = [killed(n) for n in range(3)] + [pod("web-3", sizes=LESS_CPU)]
-    back = noted(next_actions(marked(ChangeAnnotations(change=lowered()), pods, urgent()))).change
+    pods = [killed_pod(n) for n in range(3)] + [pod("web-3", sizes=LESS_CPU)]
+    back = recorded(
+        next_actions(observe_annotated(ChangeAnnotations(change=cpu_decrease()), pods, urgent_change()))
+    ).change
     assert back
     assert (back.phase, back.blameless) == (Phase.REVERTING, True)
     assert "goes first" in back.reason
@@ -205,40 +249,48 @@ def test_relief_replaces_another_canary() -> None:
 
 def test_relief_replaces_a_change_that_waits_for_its_window() -> None:
     closed: dict[str, Any] = {"windows": NIGHTS}
-    waits = lowered(Phase.PROMOTING)
-    pods = [killed(n) for n in range(3)] + [pod("web-3", sizes=LESS_CPU)]
-    back = noted(next_actions(marked(ChangeAnnotations(change=waits), pods, urgent(**closed)))).change
+    waits = cpu_decrease(Phase.PROMOTING)
+    pods = [killed_pod(n) for n in range(3)] + [pod("web-3", sizes=LESS_CPU)]
+    back = recorded(
+        next_actions(observe_annotated(ChangeAnnotations(change=waits), pods, urgent_change(**closed)))
+    ).change
     assert back
     assert back.phase is Phase.REVERTING
-    enough = urgent(sizes=LESS_CPU, **closed)
-    assert "window" in why(next_actions(marked(ChangeAnnotations(change=waits), pods, enough))), (
-        "it brings what is asked for"
-    )
+    enough = urgent_change(sizes=LESS_CPU, **closed)
+    assert "window" in wait_reason(
+        next_actions(observe_annotated(ChangeAnnotations(change=waits), pods, enough))
+    ), "it gives the requested size"
 
 
 def test_relief_does_not_apply_to_a_held_workload() -> None:
-    """A revert was given up for relief that the hold forbade: a pod kept a tenth of its CPU though room came soon."""
+    """A revert was abandoned for relief that the hold forbade: a pod kept a tenth of its CPU despite capacity."""
     held = {"hold_reason": "held by ann"}
-    waits = lowered(Phase.PROMOTING)
-    pods = [killed(n) for n in range(3)] + [pod("web-3", sizes=LESS_CPU)]
-    assert "window" in why(
-        next_actions(marked(ChangeAnnotations(change=waits), pods, urgent(windows=NIGHTS, **held)))
+    waits = cpu_decrease(Phase.PROMOTING)
+    pods = [killed_pod(n) for n in range(3)] + [pod("web-3", sizes=LESS_CPU)]
+    assert "window" in wait_reason(
+        next_actions(
+            observe_annotated(ChangeAnnotations(change=waits), pods, urgent_change(windows=NIGHTS, **held))
+        )
     )
-    back = msgspec.structs.replace(lowered(Phase.REVERTING), since=NOW - 100)
+    back = msgspec.structs.replace(cpu_decrease(Phase.REVERTING), since=NOW - 100)
     deferred = pod(
         "web-3", sizes=SIZE, applied=LESS_CPU, resize=PodResize("PodResizePending", "Deferred", "full")
     )
     seen = {"unsettled_since": {deferred.uid: NOW - 90}, "observed_since": NOW - 100}
-    reverting = marked(ChangeAnnotations(change=back), [*pods[:3], deferred], urgent(**held), seen=seen)
-    assert "the previous size is not in effect yet on pod web-3" in why(next_actions(reverting))
+    reverting = observe_annotated(
+        ChangeAnnotations(change=back), [*pods[:3], deferred], urgent_change(**held), seen=seen
+    )
+    assert "the previous size is not in effect yet on pod web-3" in wait_reason(next_actions(reverting))
 
 
 def test_relief_waits_for_a_change_that_continues_by_itself() -> None:
     """It takes minutes, and to turn round in the middle of a rollout would take longer."""
-    pods = [killed(n, sizes=LESS_CPU) for n in range(4)]
-    deeds = next_actions(marked(ChangeAnnotations(change=lowered(Phase.PROMOTING)), pods, urgent()))
-    assert not any(isinstance(deed, EvictPod) for deed in deeds)
-    change = noted(deeds).change
+    pods = [killed_pod(n, sizes=LESS_CPU) for n in range(4)]
+    actions = next_actions(
+        observe_annotated(ChangeAnnotations(change=cpu_decrease(Phase.PROMOTING)), pods, urgent_change())
+    )
+    assert not any(isinstance(action, EvictPod) for action in actions)
+    change = recorded(actions).change
     assert change
     assert change.phase is Phase.VERIFYING
 
@@ -250,11 +302,13 @@ def test_relief_comes_within_minutes_after_a_revert_with_a_week_of_rest() -> Non
     world.needed_memory = 300 * MIB
     for _ in range(10):
         world.pass_time(30)
-        run(actuator.reconcile(KEY, replace(urgent(), needed_memory={"web": 300 * MIB}), now=world.now))
+        run(
+            actuator.reconcile(KEY, replace(urgent_change(), needed_memory={"web": 300 * MIB}), now=world.now)
+        )
     assert world.sizes == {(("web", MORE["web"]),)}
 
 
-def test_memory_without_a_limit_is_more_than_any_limit() -> None:
+def test_relief_that_removes_a_memory_limit_counts_as_an_increase() -> None:
     unlimited = {"web": Resources(100, None, 256 * MIB, None)}
     assert adds_memory(SIZE, unlimited)
     assert not adds_memory(unlimited, SIZE)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actuation.builders import LARGE, SMALL, wish
+from actuation.builders import LARGE, SMALL, desired_change
 from actuation.drawn_worlds import DrawnWorld
 from actuation.world import KEY, World, lost, run
 from trimtab.actuation.executor import ChangeExecutor, ReconcileResult
@@ -42,10 +42,10 @@ def test_stale_records_overwrite_nothing_and_every_change_ends(first: int) -> No
         drawn.desired = replace(drawn.desired, blocked_reason="")
         for _ in range(STEPS):
             run(drawn.executor.reconcile(KEY, drawn.desired, now=drawn.world.now))
-            if drawn.world.marks.change is None:
+            if drawn.world.change_annotations.change is None:
                 break
             drawn.world.pass_time(1800)
-        assert drawn.world.marks.change is None, f"seed {seed}: it is still under way"
+        assert drawn.world.change_annotations.change is None, f"seed {seed}: it is still under way"
 
 
 @given(st.integers(1, 4), st.lists(st.integers(0, 3), max_size=20))
@@ -53,11 +53,11 @@ def test_change_resizes_each_pod_once_however_late_its_watch_is(replicas: int, d
     world = World(template={"web": SMALL}, replicas=replicas)
     executor = stale(world)
     for most in [*delivered, *[100] * 20]:
-        run(executor.reconcile(KEY, wish({"web": LARGE}, **TERMS), now=world.now))
+        run(executor.reconcile(KEY, desired_change({"web": LARGE}, **TERMS), now=world.now))
         world.pass_time(30)
         world.commit()
         world.records.deliver("pods", most)
-    assert world.marks.applied
+    assert world.change_annotations.applied
     assert world.written.count("resize") == replicas
     assert world.written.count("annotate") <= 5
 
@@ -66,33 +66,33 @@ def test_change_reads_nothing_live() -> None:
     world = World(template={"web": SMALL}, replicas=50)
     executor = ChangeExecutor(world, world.records, may_write=lambda: True)
     for _ in range(40):
-        run(executor.reconcile(KEY, wish({"web": LARGE}, **TERMS), now=world.now))
+        run(executor.reconcile(KEY, desired_change({"web": LARGE}, **TERMS), now=world.now))
         world.pass_time(30)
-    assert world.marks.applied
+    assert world.change_annotations.applied
     assert (world.reads, world.written.count("resize"), world.written.count("annotate")) == (0, 50, 5)
 
 
 def test_executor_confirms_a_workload_once_before_it_writes_to_pods_alone() -> None:
     """A new leader may not have seen what the last one wrote, and the version of a pod would not show it."""
     world = World(template={"web": SMALL}, replicas=2)
-    world.resized_before({"web": LARGE})
+    world.apply_size_earlier({"web": LARGE})
     executor = ChangeExecutor(world, world.records, may_write=lambda: True)
     for _ in range(3):
-        world.roll()
-        run(executor.reconcile(KEY, wish({"web": LARGE}), now=world.now))
+        world.deploy_version()
+        run(executor.reconcile(KEY, desired_change({"web": LARGE}), now=world.now))
         world.pass_time(30)
     assert (world.reads, world.written) == (1, ["resize"] * 6)
 
 
-def test_new_leader_does_not_go_on_with_a_change_that_the_last_one_reverted() -> None:
+def test_new_leader_does_not_continue_a_change_that_the_last_one_reverted() -> None:
     world = World(template={"web": SMALL}, replicas=2)
-    world.meddle = lambda what: lost() if what == "after resize" else None
+    world.intercept_write = lambda what: lost() if what == "after resize" else None
     stale(world)
     world.records.lags = False
     executor = ChangeExecutor(world, world.records, may_write=lambda: True)
-    run(executor.reconcile(KEY, wish({"web": LARGE}, **TERMS), now=world.now))
-    world.meddle = lambda _: None
-    assert world.marks.change
+    run(executor.reconcile(KEY, desired_change({"web": LARGE}, **TERMS), now=world.now))
+    world.intercept_write = lambda _: None
+    assert world.change_annotations.change
     successor = stale(world)
     world.annotations.clear()  # the last leader has taken the change back, pods first
     for live in world.pods_by_name.values():
@@ -100,7 +100,7 @@ def test_new_leader_does_not_go_on_with_a_change_that_the_last_one_reverted() ->
     world.commit()
     world.records.deliver("pods", 10)
     resized = world.written.count("resize")
-    run(successor.reconcile(KEY, wish({"web": SMALL}, **TERMS), now=world.now))
+    run(successor.reconcile(KEY, desired_change({"web": SMALL}, **TERMS), now=world.now))
     assert world.written.count("resize") == resized
 
 
@@ -108,12 +108,12 @@ def test_conflict_writes_nothing_and_requeues_soon() -> None:
     world = World(template={"web": SMALL}, replicas=2)
     executor = stale(world)
     world.paused = True  # somebody else writes to the workload
-    report = run(executor.reconcile(KEY, wish({"web": LARGE}), now=world.now))
+    report = run(executor.reconcile(KEY, desired_change({"web": LARGE}), now=world.now))
     assert report
     assert (world.written, report.state, report.requeue_at) == ([], WorkloadState.PENDING, world.now + 1)
     assert "409" in report.reason
     world.records.lags = False
-    report = run(executor.reconcile(KEY, wish({"web": LARGE}), now=world.now + 1))
+    report = run(executor.reconcile(KEY, desired_change({"web": LARGE}), now=world.now + 1))
     assert report
     assert report.state is WorkloadState.APPLYING
 
@@ -121,12 +121,12 @@ def test_conflict_writes_nothing_and_requeues_soon() -> None:
 def test_lost_response_is_looked_up_before_anything_else_is_written() -> None:
     world = World(template={"web": SMALL}, replicas=2)
     executor = stale(world)
-    world.meddle = lambda what: lost() if what == "after annotate" else None
-    report = run(executor.reconcile(KEY, wish({"web": LARGE}), now=world.now))
+    world.intercept_write = lambda what: lost() if what == "after annotate" else None
+    report = run(executor.reconcile(KEY, desired_change({"web": LARGE}), now=world.now))
     assert report
     assert (report.state, world.reads) == (WorkloadState.FAILED, 0)
-    world.meddle = lambda _: None
-    report = run(executor.reconcile(KEY, wish({"web": LARGE}), now=world.now + 5))
+    world.intercept_write = lambda _: None
+    report = run(executor.reconcile(KEY, desired_change({"web": LARGE}), now=world.now + 5))
     assert report
     assert [each.id for each in report.transitions][:1] == ["Started"], (
         "the row that was sent is recorded once"
@@ -137,7 +137,7 @@ def test_lost_response_is_looked_up_before_anything_else_is_written() -> None:
 def test_evicted_pod_counts_as_deleted_before_its_watch_delivers_it() -> None:
     world = World(template={"web": SMALL}, replicas=3, update="OnDelete")
     executor = stale(world)
-    wanted = wish({"web": LARGE}, allow_recreate=True, can_resize_in_place=False, **TERMS)
+    wanted = desired_change({"web": LARGE}, allow_recreate=True, can_resize_in_place=False, **TERMS)
     for _ in range(5):
         run(executor.reconcile(KEY, wanted, now=world.now))
         world.pass_time(30)
@@ -153,13 +153,13 @@ def test_executor_never_writes_one_workload_twice_at_once() -> None:
 
     def begin_another(what: str) -> None:
         if what == "before annotate" and not meanwhile:
-            meanwhile.append(run(executor.reconcile(KEY, wish({"web": SMALL}), now=world.now)))
+            meanwhile.append(run(executor.reconcile(KEY, desired_change({"web": SMALL}), now=world.now)))
             first, *_ = world.records.list_pods(world.workload)
             with pytest.raises(Conflict, match="in progress"):
                 run(executor.write(KEY, lambda cluster: cluster.evict(first)))
 
-    world.meddle = begin_another
-    run(executor.reconcile(KEY, wish({"web": LARGE}), now=world.now))
+    world.intercept_write = begin_another
+    run(executor.reconcile(KEY, desired_change({"web": LARGE}), now=world.now))
     (report,) = meanwhile
     assert report
     assert (report.actions, report.requeue_at) == ((), world.now + 1)

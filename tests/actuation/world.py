@@ -1,7 +1,7 @@
 """A small world behind the port: a workload, its controller and its kubelet, in which anything may fail.
 
 Its API server is honest where it matters: a write based on an old version is a conflict, a lost answer has had its
-effect, and a pod once gone is not found. Time passes only when told to. Informers deliver what happened at once, or, once
+effect, and a pod once gone is not found. Time passes only on request. Informers deliver what happened at once, or, once
 `records.lags` is set, only as much as a test says.
 """
 
@@ -50,13 +50,13 @@ KEY = WorkloadKey("Deployment", "shop", "web")
 
 
 class KilledError(BaseException):
-    """The process is gone, between any two of its requests or in the middle of one."""
+    """The process was killed, between any two of its requests or during one."""
 
 
-def run(doing: Coroutine[Any, Any, T]) -> T:
-    """To its end: nothing in this world makes anybody wait."""
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end: nothing in this world waits."""
     try:
-        doing.send(None)
+        coroutine.send(None)
     except StopIteration as done:
         result: T = done.value
         return result
@@ -71,14 +71,14 @@ class LivePod:
     created: int
     exits: dict[str, ContainerTermination] = field(default_factory=dict)
     phase: str = "Running"
-    stubborn: str = ""
-    """Why its node does not give it more than it has; what takes no more room it gives."""
+    resize_refusal: str = ""
+    """The reason for which its node defers or rejects a larger size; a smaller size is accepted."""
     crashes: bool = False
-    """Whether it waits to be started again at this very moment."""
-    homeless: bool = False
-    """Whether no node has room for it."""
+    """True while it waits to be restarted."""
+    unschedulable: bool = False
+    """True if no node has capacity for it."""
     number: int = 0
-    """Which of all pods that ever were it is."""
+    """The number of this pod among all pods ever created."""
 
 
 class Delivery(NamedTuple):
@@ -156,43 +156,43 @@ class World:
         self.needed_memory = 0
         """Containers with less than this are killed."""
         self.resizable = True
-        """Whether kubelets resize any pod at all."""
-        self.roomy: Sizes | None = None
-        """The one size for which new pods find a node, where not for every."""
+        """False if no kubelet resizes pods."""
+        self.fitting_size: Sizes | None = None
+        """The only size for which new pods find a node; None if they find one for every size."""
         self.heaps: tuple[HeapFlags, ...] = ()
         self.pods_by_name: dict[str, LivePod] = {}
         self.full: str = ""
-        """Why no node gives any pod more than it has: Deferred, Infeasible."""
+        """The reason for which every node rejects a larger size: Deferred, Infeasible; empty if none does."""
         self.keeps_memory_limits = False
-        """Whether its API server lowers no memory limit in place, as before Kubernetes 1.34."""
+        """True if the API server rejects a lower memory limit in place, as before Kubernetes 1.34."""
         self.paused = False
-        """Whether its controller was told to hold."""
+        """True if the rollout is paused."""
         self.crash_loops = False
-        """Whether pods that are killed wait to be started again for most of the time."""
+        """True if killed pods wait for a restart most of the time."""
         self.clock_ahead = 0
         """Seconds by which the clocks of its nodes are ahead."""
-        self.meddle: Callable[[str], None] = lambda _: None
+        self.intercept_write: Callable[[str], None] = lambda _: None
         """Called before and after each write, and may raise."""
         self.events: list[tuple[str, str, str]] = []
         self.written: list[str] = []
         self.resized: dict[tuple[str, str, Any], int] = defaultdict(int)
         self.befores: dict[str, set[Any]] = defaultdict(set)
         self.records = LaggingRecords(self)
-        """What the operator knows of this world."""
+        """The operator's records of this world."""
         self.checks_versions = True
-        """Whether a write on an old record is a conflict, as on any API server."""
+        """True if a write on an old record is a conflict, as on any API server."""
         self.reads = 0
         """The number of live reads."""
         self._revision = 0
         self._managers = dict.fromkeys(
             (CHANGE_ANNOTATION, APPLIED_ANNOTATION, REVERTED_ANNOTATION), ANNOTATIONS_MANAGER
         )
-        """Who wrote each annotation."""
+        """The field manager of each annotation."""
         self._stored: dict[str, Any] = {}
         """The records of all objects by uid, as last committed."""
         self._resource, self._update = resource, update
-        self._born = 0
-        self._made_from: dict[str, Sizes] = {}
+        self._pods_created = 0
+        self._created_from: dict[str, Sizes] = {}
         for _ in range(replicas):
             self.add_pod(age=86_400)
 
@@ -201,10 +201,10 @@ class World:
         return self._resource.kind
 
     @property
-    def marks(self) -> ChangeAnnotations:
-        marks = decode_change_annotations(self.annotations, uid="uid-web")
-        assert not isinstance(marks, UnreadableAnnotations)
-        return marks
+    def change_annotations(self) -> ChangeAnnotations:
+        change_annotations = decode_change_annotations(self.annotations, uid="uid-web")
+        assert not isinstance(change_annotations, UnreadableAnnotations)
+        return change_annotations
 
     # The port
 
@@ -230,15 +230,15 @@ class World:
                 "a size that somebody else gave is lost"
             )
             wanted = merge_sizes(live.spec, sizes)
-            assert wanted != live.spec, "a pod is given the size that it has"
+            assert wanted != live.spec, "a pod gets the size that it already has"
             if self.keeps_memory_limits and any(
                 (new.memory_limit or 0) < (live.spec[name].memory_limit or 0) for name, new in wanted.items()
             ):
                 raise Invalid(Status(message="memory limits cannot be decreased", code=422))
             if wanted != live.spec:
                 self._check_written_down(sizes)
-                change = self.marks.change
-                of = f"{change.id} {bool(change.gave_up)}" if change else "tending"
+                change = self.change_annotations.change
+                of = f"{change.id} {bool(change.gave_up)}" if change else "sync"
                 self.resized[of, pod.uid, tuple(wanted.items())] += 1
                 live.spec = wanted
         self.commit()
@@ -276,7 +276,7 @@ class World:
             }
             self.annotations = others | dict(annotations)
             self._managers |= dict.fromkeys(annotations, manager)
-            if change := self.marks.change:
+            if change := self.change_annotations.change:
                 self.befores[change.id].add((tuple(change.before.items()), str(change.odd)))
         return self.workload
 
@@ -324,49 +324,49 @@ class World:
 
     def add_pod(self, name: str = "", *, age: int = 0) -> None:
         name = name or next(each for each in map("web-{}".format, count()) if self._is_free(each))
-        self._born += 1
+        self._pods_created += 1
         made = dict(self.template)
-        live = LivePod(name, made, made, self.now - age, number=self._born)
-        live.homeless = self.roomy not in (None, made)
-        self.pods_by_name[name], self._made_from[name] = live, made
+        live = LivePod(name, made, made, self.now - age, number=self._pods_created)
+        live.unschedulable = self.fitting_size not in (None, made)
+        self.pods_by_name[name], self._created_from[name] = live, made
 
     def remove_pod(self) -> None:
-        """The oldest, or of a StatefulSet the last."""
+        """Remove the oldest pod, or the last one of a StatefulSet."""
         if self.pods_by_name:
             self.pods_by_name.pop(
                 max(self.pods_by_name) if self._is_stateful else next(iter(self.pods_by_name))
             )
 
     def replace_pod(self, name: str) -> None:
-        """By one of another name, but in a StatefulSet."""
+        """Replace a pod by one of another name; a StatefulSet keeps the name."""
         del self.pods_by_name[name]
         self.add_pod(name if self._is_stateful else "")
 
-    def resized_before(self, sizes: Sizes) -> None:
-        """All pods have this size, and not their template's, by a change that is done."""
+    def apply_size_earlier(self, sizes: Sizes) -> None:
+        """Give all pods this size instead of their template's, by a change that is done."""
         for live in self.pods_by_name.values():
             live.spec = live.applied = dict(sizes)
         made = dict(self.template)
         applied = AppliedSizes(id="before", at=self.now - 3600, sizes=dict(sizes), template=made)
         self.annotations = encode_change_annotations(ChangeAnnotations(applied=applied), uid="uid-web")
 
-    def roll(self) -> None:
-        """Somebody deploys a new version: every pod is replaced at once."""
+    def deploy_version(self) -> None:
+        """Deploy a new version: every pod is replaced at once."""
         for name in list(self.pods_by_name):
             self.replace_pod(name)
 
     def pass_time(self, seconds: int) -> None:
-        """Kubelets give what is asked for, kill what needs more, and the controller replaces an old pod."""
+        """Let kubelets resize pods, kill those that need more, and let the controller replace an old pod."""
         self.now += seconds
-        halted = self._is_stateful and any(each.homeless for each in self.pods_by_name.values())
+        halted = self._is_stateful and any(each.unschedulable for each in self.pods_by_name.values())
         if self.rolling and not halted and not self.paused:
             self.replace_pod(next(name for name, each in self.pods_by_name.items() if self._is_old(each)))
         for live in self.pods_by_name.values():
-            live.homeless = live.homeless and self.roomy not in (None, live.spec)
+            live.unschedulable = live.unschedulable and self.fitting_size not in (None, live.spec)
             if not self.resizable and live.spec != live.applied:
-                live.stubborn = live.stubborn or "Infeasible"
-            has_room = self.resizable and not increases_requests(live.applied, live.spec)
-            if not (live.stubborn or self.full) or live.homeless or has_room:
+                live.resize_refusal = live.resize_refusal or "Infeasible"
+            has_capacity = self.resizable and not increases_requests(live.applied, live.spec)
+            if not (live.resize_refusal or self.full) or live.unschedulable or has_capacity:
                 live.applied = dict(live.spec)
             killed = [
                 name
@@ -389,10 +389,10 @@ class World:
 
     def _is_free(self, name: str) -> bool:
         """Only a StatefulSet gives the name of one that is gone to another."""
-        return name not in (self.pods_by_name if self._is_stateful else self._made_from)
+        return name not in (self.pods_by_name if self._is_stateful else self._created_from)
 
     def _is_old(self, live: LivePod) -> bool:
-        return self._made_from[live.name] != self.template
+        return self._created_from[live.name] != self.template
 
     def _seen_workload(self) -> Workload:
         return workload(
@@ -409,7 +409,7 @@ class World:
     def _seen(self, live: LivePod) -> Pod:
         resize = None
         if live.spec != live.applied:
-            why = live.stubborn or self.full
+            why = live.resize_refusal or self.full
             resize = PodResize("PodResizePending", why, "the node says so") if why else None
         seen = pod(
             live.name,
@@ -418,43 +418,43 @@ class World:
             created=live.created,
             exits=live.exits,
             resize=resize,
-            node="" if live.homeless else f"node-{live.number}",
-            phase="Pending" if live.homeless else live.phase,
-            ready=not live.homeless and not live.crashes,
+            node="" if live.unschedulable else f"node-{live.number}",
+            phase="Pending" if live.unschedulable else live.phase,
+            ready=not live.unschedulable and not live.crashes,
             waiting="CrashLoopBackOff" if live.crashes else "",
         )
         owner = OwnerReference(self._resource.kind, "web", "uid-web")
         return msgspec.structs.replace(seen, uid=_uid(live), owner=owner)
 
     def _check_written_down(self, sizes: Sizes) -> None:
-        """Nothing is touched but what the marks already tell of; only a revert may end between what was and what is."""
-        marks = self.marks
-        known: list[Sizes] = [marks.applied.sizes] if marks.applied else []
+        """Check that the annotations record every size before it is written; only a revert may end in between."""
+        change_annotations = self.change_annotations
+        known: list[Sizes] = [change_annotations.applied.sizes] if change_annotations.applied else []
         is_known = False
-        if change := marks.change:
+        if change := change_annotations.change:
             befores = [change.before, *change.odd.values()]
             known += [change.after, change.template, *befores]
             known += [merge_sizes(change.template, change.after)]
             is_back = change.phase is Phase.REVERTING
             is_known = is_back and any(is_between(sizes, before, change.after) for before in befores)
-        assert is_known or dict(sizes) in known, f"{sizes} is given to a pod, and written down nowhere"
+        assert is_known or dict(sizes) in known, f"{sizes} is given to a pod, and no annotation records it"
 
-    def _write(self, what: str) -> "_Meddled":
-        return _Meddled(self, what)
+    def _write(self, what: str) -> "_InterceptedWrite":
+        return _InterceptedWrite(self, what)
 
 
 @dataclass
-class _Meddled:
+class _InterceptedWrite:
     world: World
     what: str
 
     def __enter__(self) -> None:
-        self.world.meddle(f"before {self.what}")
+        self.world.intercept_write(f"before {self.what}")
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
             self.world.written.append(self.what)
-            self.world.meddle(f"after {self.what}")
+            self.world.intercept_write(f"after {self.what}")
 
 
 def _uid(live: LivePod) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from actuation.builders import MIB, NOW, pod, wish
+from actuation.builders import MIB, NOW, desired_change, pod
 from actuation.world import KEY, World, lost, resources
 from harness.builders.records import policy
 from trimtab.actuation.decide.observation import DesiredChange
@@ -77,7 +77,7 @@ class Told:
 
 async def test_audit_records_the_start_and_the_end_of_a_change(store: Store) -> None:
     told = Told(World(template={"web": resources(100, 64)}, replicas=2), store)
-    await told.drive(wish({"web": resources(200, 96)}, canary=QUICK))
+    await told.drive(desired_change({"web": resources(200, 96)}, canary=QUICK))
     begun, done = await told.history()
     assert (begun.what, done.what) == ("applying", "applied")
     assert (
@@ -95,7 +95,7 @@ async def test_audit_records_and_counts_a_revert_with_its_reason(store: Store) -
     world = World(template={"web": resources(100, 64)}, replicas=2)
     world.needed_memory = 100 * MIB
     told = Told(world, store)
-    await told.drive(wish({"web": resources(100, 40)}, canary=QUICK, needed_memory={"web": 0}))
+    await told.drive(desired_change({"web": resources(100, 40)}, canary=QUICK, needed_memory={"web": 0}))
     begun, back = await told.history()
     assert (begun.what, back.what) == ("applying", "reverted")
     assert (back.before, back.after) == (begun.after, begun.before)
@@ -115,9 +115,9 @@ async def test_audit_records_a_refused_change_as_neither_applied_nor_reverted(st
         if moment == "before patch_template":
             raise FieldManagerConflict(Status(message="it belongs to argocd", code=409, reason="Conflict"))
 
-    world.meddle = refuse
+    world.intercept_write = refuse
     told = Told(world, store)
-    await told.drive(wish({"web": resources(100, 64)}, needed_memory={"web": 0}))
+    await told.drive(desired_change({"web": resources(100, 64)}, needed_memory={"web": 0}))
     begun, refused = await told.history()
     assert (begun.what, refused.what, refused.transition) == ("applying", "refused", "TemplateRefused")
     assert refused.why.startswith("the change of the template failed: it belongs to argocd")
@@ -134,9 +134,9 @@ async def test_audit_records_a_change_although_a_response_is_lost(store: Store, 
         if what == "after annotate" and next(answers) == loses:
             lost()
 
-    world.meddle = lose_one
+    world.intercept_write = lose_one
     told = Told(world, store)
-    await told.drive(wish({"web": resources(200, 96)}, canary=QUICK))
+    await told.drive(desired_change({"web": resources(200, 96)}, canary=QUICK))
     assert [entry.what for entry in await told.history()] == ["applying", "applied"]
 
 
@@ -148,14 +148,14 @@ async def test_audit_names_who_wrote_a_row_whose_response_was_lost(store: Store)
         if what == "after annotate":
             lost()
 
-    world.meddle = lose
+    world.intercept_write = lose
     told = Told(world, store)
-    wanted = wish({"web": resources(200, 96)}, canary=QUICK)
+    wanted = desired_change({"web": resources(200, 96)}, canary=QUICK)
     for requester in (Requester(intent="shop/web", reason="latency"), Requester(policy="shop/p")):
         found = await told.executor.reconcile(KEY, wanted, now=world.now, requester=requester)
         assert found
         told.journal.record_result(world.workload, found, now=float(world.now))
-        world.meddle = lambda _: None
+        world.intercept_write = lambda _: None
         wanted = replace(wanted, blocked_reason="an Intent controls it")
         world.pass_time(30)
     assert [(each.what, each.who, each.why) for each in await told.history()] == [
@@ -168,7 +168,7 @@ async def test_audit_records_no_end_of_a_change_whose_annotations_are_gone(store
     told = Told(world, store)
     actuator = ChangeExecutor(world, world.records, may_write=lambda: True)
     for sizes in (resources(200, 96), resources(100, 64)):
-        report = await actuator.reconcile(KEY, wish({"web": sizes}, canary=QUICK), now=world.now)
+        report = await actuator.reconcile(KEY, desired_change({"web": sizes}, canary=QUICK), now=world.now)
         assert report
         told.journal.record_result(await world.get_workload(KEY), report, now=float(world.now))
         world.annotations.clear()
@@ -187,7 +187,7 @@ async def test_audit_writes_what_happened_without_the_store_when_it_is_back(
 
     monkeypatch.setattr(store.history, "append", away_for_the_first)
     told = Told(World(template={"web": resources(100, 64)}, replicas=2), store)
-    await told.drive(wish({"web": resources(200, 96)}, canary=QUICK))
+    await told.drive(desired_change({"web": resources(200, 96)}, canary=QUICK))
     assert [entry.what for entry in await told.history()] == ["applying", "applied"]
 
 
@@ -200,7 +200,7 @@ async def test_audit_writes_the_last_entry_without_waiting_for_another(
     told = Told(World(template={"web": resources(100, 64)}, replicas=2), store)
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr(store.history, "append", away)
-        await told.drive(wish({"web": resources(200, 96)}, canary=QUICK))
+        await told.drive(desired_change({"web": resources(200, 96)}, canary=QUICK))
         await told.journal.flush()
     assert await store.history.find() == []
     await told.journal.flush()
@@ -287,7 +287,7 @@ async def test_audit_annotates_a_recommendation_so_that_the_next_change_is_no_co
     assessment = WorkloadRecommendation((Recommendation("web", larger, ()),), {}, is_urgent=False)
     await told.journal.record_recommendation(found, assessment, changed=True, policy=told.mandate, now=1.0)
     assert RECOMMENDATION_ANNOTATION in world.annotations
-    report = await told.executor.reconcile(KEY, wish({"web": larger}, canary=QUICK), now=world.now)
+    report = await told.executor.reconcile(KEY, desired_change({"web": larger}, canary=QUICK), now=world.now)
     assert report
     assert report.state is WorkloadState.APPLYING
     assert world.written == ["annotate", "annotate", "resize"]

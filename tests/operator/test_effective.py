@@ -74,13 +74,13 @@ class Sized:
             now=self.world.now,
         )
 
-    def wish(self) -> DesiredChange:
+    def desired_change(self) -> DesiredChange:
         return self.assessed().to_desired_change(
             SPEC.update_strategy, can_resize_in_place=True, blocked_reason=""
         )
 
-    def reconcile(self, wish: DesiredChange | None = None) -> None:
-        run(self.actuator.reconcile(KEY, wish or self.wish(), now=self.world.now))
+    def reconcile(self, desired_change: DesiredChange | None = None) -> None:
+        run(self.actuator.reconcile(KEY, desired_change or self.desired_change(), now=self.world.now))
 
     def changes(self) -> list[str]:
         return [message for _, reason, message in self.world.events if reason == "Resizing"]
@@ -90,7 +90,10 @@ class Sized:
         for _ in range(MOST_STEPS):
             self.reconcile()
             self.world.pass_time(300)
-            if self.world.marks.change is None and self.assessed().sizes == self.assessed().effective:
+            if (
+                self.world.change_annotations.change is None
+                and self.assessed().sizes == self.assessed().effective
+            ):
                 return
         raise AssertionError("it never settles")
 
@@ -109,7 +112,7 @@ def scale(world: World, replicas: int) -> None:
 
 
 HAPPENINGS: dict[str, Callable[[World], None]] = {
-    "all pods are replaced": World.roll,
+    "all pods are replaced": World.deploy_version,
     "a pod is drained": lambda world: next(map(world.replace_pod, list(world.pods_by_name)), None),
     "it is scaled out": lambda world: scale(world, min(world.replicas * 3 + 1, 12)),
     "it is scaled in": lambda world: scale(world, max(1, world.replicas // 2)),
@@ -183,7 +186,7 @@ def test_sizing_of_a_pod_that_was_just_replaced_keeps_the_applied_size(
 def test_actuator_starts_no_change_from_a_recommendation_older_than_a_change_that_it_finishes() -> None:
     """In one reconcile a change came to its end, and what was recommended before it began the next one, backwards."""
     sized = Sized(Resources(4000, None, 512 * MIB, None), cpu=100.0, memory=450.0 * MIB, replicas=1)
-    outdated = sized.wish()
+    outdated = sized.desired_change()
     sized.reconcile(outdated)
     sized.settle()
     started = len(sized.changes())
@@ -223,7 +226,7 @@ def test_sizing_of_a_held_workload_gives_new_pods_its_size_and_starts_no_change(
     config = OperatorConfig.model_validate({"defaultPolicy": {"mode": "Auto"}})
     sized = Sized(LITTLE, cpu=3900.0, memory=400.0 * MIB, replicas=4)
     world = sized.world
-    world.resized_before({"web": GIVEN})
+    world.apply_size_earlier({"web": GIVEN})
     world.annotations |= {HOLD_ANNOTATION: "until the sale is over"}
     world.add_pod()
     world.replace_pod("web-0")
@@ -231,11 +234,11 @@ def test_sizing_of_a_held_workload_gives_new_pods_its_size_and_starts_no_change(
     policy, hold = build_default_policy(config), read_hold(workload.annotations)
     assert policy
     assert policy.blocked_reason(workload, config, hold=hold) == ""
-    wish = sized.assessed().to_desired_change(
+    desired_change = sized.assessed().to_desired_change(
         SPEC.update_strategy, can_resize_in_place=True, blocked_reason="", hold_reason=str(hold or "")
     )
-    assert wish.sizes != {"web": GIVEN}
-    report = run(sized.actuator.reconcile(KEY, wish, now=world.now))
+    assert desired_change.sizes != {"web": GIVEN}
+    report = run(sized.actuator.reconcile(KEY, desired_change, now=world.now))
     world.pass_time(15)
     assert report
     assert (report.state, report.reason) == (

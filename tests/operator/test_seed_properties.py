@@ -298,14 +298,16 @@ def test_property_18_recommend_mode_stores_only(
     world = World(template={"web": old}, replicas=replicas)
     found = run(world.get_workload(KEY))
     assessment = WorkloadRecommendation((Recommendation("web", new, ()),), {}, is_urgent=False)
-    wish = assessment.to_desired_change(
+    desired_change = assessment.to_desired_change(
         mandate.spec.update_strategy,
         can_resize_in_place=True,
         blocked_reason=mandate.blocked_reason(found, OperatorConfig()),
     )
     for _ in range(looks):
         report = run(
-            ChangeExecutor(world, world.records, may_write=lambda: True).reconcile(KEY, wish, now=world.now)
+            ChangeExecutor(world, world.records, may_write=lambda: True).reconcile(
+                KEY, desired_change, now=world.now
+            )
         )
         assert report
         assert report.state is WorkloadState.RECOMMENDED
@@ -326,10 +328,14 @@ def test_property_19_disabled_mode_stops_processing(
     world = World(template={"web": old}, replicas=1)
     assessment = WorkloadRecommendation((Recommendation("web", new, ()),), {}, is_urgent=True)
     withheld = mandate.blocked_reason(run(world.get_workload(KEY)), OperatorConfig())
-    wish = assessment.to_desired_change(
+    desired_change = assessment.to_desired_change(
         mandate.spec.update_strategy, can_resize_in_place=True, blocked_reason=withheld
     )
-    run(ChangeExecutor(world, world.records, may_write=lambda: True).reconcile(KEY, wish, now=world.now))
+    run(
+        ChangeExecutor(world, world.records, may_write=lambda: True).reconcile(
+            KEY, desired_change, now=world.now
+        )
+    )
     assert world.written == []
     history = status(before)
     stopped = WorkloadOutcome(WorkloadState.SKIPPED, "the mode is Disabled", skip_reason=SkipReason.DISABLED)

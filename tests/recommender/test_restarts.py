@@ -50,9 +50,9 @@ class NoisyLoad:
             self._propose()
             start = self.world.now
             for _ in range(16):
-                before = self.world.marks.change
+                before = self.world.change_annotations.change
                 self._reconcile()
-                change = self.world.marks.change
+                change = self.world.change_annotations.change
                 if change and (before is None or before.id != change.id):
                     self.starts.append(self.world.now)
                 if change is None:

@@ -250,7 +250,7 @@ class JavaWorld:
         self.percent = percent
         self.world = World(template={"web": Resources(500, None, template, template)}, replicas=2)
         self.world.heaps = (HeapFlags("web", f"-XX:MaxRAMPercentage={percent}", ()),)
-        self.world.resized_before({"web": Resources(500, None, born, born)})
+        self.world.apply_size_earlier({"web": Resources(500, None, born, born)})
         for each in self.world.pods_by_name.values():
             each.created = self.world.now - 60  # made since then
         self.started = dict.fromkeys((each.number for each in self.world.pods_by_name.values()), born)

@@ -1,4 +1,4 @@
-"""Whether pods fare worse since a change: what chance does to them anyway is not held against it, and harm is noticed."""
+"""Health comparison: harm by a change is noticed, and restarts by chance are not blamed on it."""
 
 import random
 from fractions import Fraction
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actuation.builders import MIB, NOW, begun, pod, situation, wish, workload
+from actuation.builders import MIB, NOW, desired_change, observation, pod, start_change, workload
 from actuation.world import KEY, World, run
 from trimtab.actuation.actions import WriteAnnotations
 from trimtab.actuation.change_annotations import ChangeAnnotations, OngoingChange, Phase
@@ -54,7 +54,7 @@ def test_health_exact_test_agrees_with_fractions(of: int, percent: int) -> None:
 def test_health_takes_no_more_harmless_changes_for_harm_than_intended(
     events: int, watched_before: int, watched: int
 ) -> None:
-    """Events that fall into either time by chance alone; at least one of them before."""
+    """Distribute the events over both times by chance alone, with at least one before the change."""
     chance = watched / (watched + watched_before)
     wrong = sum(
         comb(events, counted) * chance**counted * (1 - chance) ** (events - counted)
@@ -92,8 +92,8 @@ def fleet(pods: int, rng: random.Random, per_day: float, *, at: int = NOW) -> li
     return found
 
 
-def watched(pods: list[Pod], rng: random.Random, per_day: float, *, seconds: int) -> PodHealth:
-    """How the pods fare for so long, when they restart so often a day, from NOW on."""
+def observed_health(pods: list[Pod], rng: random.Random, per_day: float, *, seconds: int) -> PodHealth:
+    """Return the health of pods that restart so often a day, observed from NOW on."""
     fared = []
     for each in pods:
         ended = rng.random() < per_day * seconds / DAY
@@ -102,23 +102,26 @@ def watched(pods: list[Pod], rng: random.Random, per_day: float, *, seconds: int
     return health_since(fared, since=NOW, now=NOW + seconds, window=WINDOW, signals=HarmSignals(), known={})
 
 
-def reverted(pods: int, before: float, after: float, *, trials: int = 300, seed: int = 1) -> float:
+def revert_share(pods: int, before: float, after: float, *, trials: int = 300, seed: int = 1) -> float:
     """The share of changes that are taken for harm, when pods restart so often a day before and after."""
     rng, found = random.Random(seed), 0
     for _ in range(trials):
         crowd = fleet(pods, rng, before)
         usual = health_before(crowd, now=NOW, window=WINDOW, signals=HarmSignals())
         tried = crowd[: max(1, pods // 10)]
-        looks = [watched(tried, rng, after, seconds=WINDOW), watched(crowd, rng, after, seconds=WINDOW)]
+        looks = [
+            observed_health(tried, rng, after, seconds=WINDOW),
+            observed_health(crowd, rng, after, seconds=WINDOW),
+        ]
         found += any(compare_health(usual, each, HarmSignals()).worse for each in looks)
     return found / trials
 
 
 @pytest.mark.parametrize("pods", [1, 3, 10, 50, 200])
 @pytest.mark.parametrize("per_day", [0.05, 0.2, 1.0, 5.0])
-def test_harmless_changes_are_seldom_taken_for_harm(pods: int, per_day: float) -> None:
+def test_health_seldom_blames_a_harmless_change(pods: int, per_day: float) -> None:
     """However often pods restart anyway. Before, up to 45 of 100 were, by one restart of 200 pods."""
-    assert reverted(pods, per_day, per_day) <= 0.045
+    assert revert_share(pods, per_day, per_day) <= 0.045
 
 
 @pytest.mark.parametrize("pods", [1, 3, 10, 50, 200])
@@ -127,10 +130,10 @@ def test_harmless_changes_are_seldom_taken_for_harm(pods: int, per_day: float) -
 )
 def test_health_notices_restarts_every_few_minutes(pods: int, before: float, after: float) -> None:
     # Of a single pod that restarted hours ago nothing is said by one more restart: that it stays unready will.
-    assert reverted(pods, before, after) >= (0.9 if pods > 1 else 0.8)
+    assert revert_share(pods, before, after) >= (0.9 if pods > 1 else 0.8)
 
 
-def test_pods_that_have_restarted_more_often_for_an_hour_do_not_do_so_by_the_change() -> None:
+def test_health_does_not_blame_the_change_for_restarts_of_the_hour_before() -> None:
     rng = random.Random(1)
     crowd = fleet(200, rng, 0.0)
     restless = [
@@ -149,8 +152,8 @@ def test_pods_that_have_restarted_more_often_for_an_hour_do_not_do_so_by_the_cha
 
 @pytest.mark.parametrize(("pods", "after"), [(50, 20.0), (200, 5.0)])
 def test_health_notices_a_smaller_harm_among_many_pods(pods: int, after: float) -> None:
-    """Where a tenth of them, or a thirtieth, restarts in ten minutes."""
-    assert reverted(pods, 0.05, after) >= 0.9
+    """A tenth or a thirtieth of the pods restarts within ten minutes."""
+    assert revert_share(pods, 0.05, after) >= 0.9
 
 
 def test_health_weighs_one_restart_by_the_number_and_history_of_pods() -> None:
@@ -181,7 +184,7 @@ def test_health_finds_a_restart_as_likely_however_often_it_is_checked(seconds: i
     assert early.watched == WINDOW
 
 
-def test_pods_that_are_not_ready_for_a_moment_are_no_harm_and_those_that_stay_so_are() -> None:
+def test_health_ignores_briefly_unready_pods_and_reports_those_that_stay_unready() -> None:
     usual, five = PodHealth(pods=5), PodHealth(pods=5)
     assert compare_health(usual, five, HarmSignals(), unready=[DEADLINES.unready - 1] * 3).worse == ""
     assert (
@@ -207,46 +210,46 @@ def test_pods_that_are_not_ready_for_a_moment_are_no_harm_and_those_that_stay_so
 # In the life of a change
 
 
-def promoted(**fields: Any) -> OngoingChange:
+def promoting_change(**fields: Any) -> OngoingChange:
     """A change of four pods that is being promoted, after a canary."""
     pods = [pod(f"web-{n}", sizes=OLD) for n in range(4)]
-    began = situation(
-        wish(NEW, needed_memory={"web": 0}),
+    began = observation(
+        desired_change(NEW, needed_memory={"web": 0}),
         pods=pods,
         on=workload(template=OLD, replicas=4),
         now=NOW - WINDOW,
     )
-    return msgspec.structs.replace(begun(began), phase=Phase.PROMOTING, since=NOW - 5, **fields)
+    return msgspec.structs.replace(start_change(began), phase=Phase.PROMOTING, since=NOW - 5, **fields)
 
 
 def next_phase(under_way: OngoingChange, pods: list[Pod], *, now: int = NOW, **seen: Any) -> Phase:
-    on = workload(template=OLD, marks=ChangeAnnotations(change=under_way), replicas=len(pods))
-    deeds = next_actions(
-        situation(
-            wish(NEW, needed_memory={"web": 0}),
+    on = workload(template=OLD, change_annotations=ChangeAnnotations(change=under_way), replicas=len(pods))
+    actions = next_actions(
+        observation(
+            desired_change(NEW, needed_memory={"web": 0}),
             pods=pods,
             on=on,
             now=now,
-            sightings=LocalObservations(**seen),
+            local=LocalObservations(**seen),
         )
     )
-    noted = [deed.annotations.change for deed in deeds if isinstance(deed, WriteAnnotations)]
-    return noted[0].phase if noted and noted[0] else under_way.phase
+    recorded = [action.annotations.change for action in actions if isinstance(action, WriteAnnotations)]
+    return recorded[0].phase if recorded and recorded[0] else under_way.phase
 
 
 @pytest.mark.parametrize("ago", [3, 35, 300, 560])
 def test_health_accepts_a_starting_pod_that_an_autoscaler_added(ago: int) -> None:
-    """Whether it came before or after the phase began: it had no time to become ready yet."""
+    """The pod had no time to become ready, before or after the start of the phase."""
     four = [pod(f"web-{n}", sizes=NEW) for n in range(4)]
     added = pod("web-new", sizes=NEW, created=NOW - ago, ready=False)
     seen = {added.uid: NOW - ago}
-    assert next_phase(promoted(), [*four, added], unready_since=seen) is Phase.VERIFYING
+    assert next_phase(promoting_change(), [*four, added], unready_since=seen) is Phase.VERIFYING
 
 
 def test_health_notices_an_older_pod_that_is_no_longer_ready() -> None:
     pods = [pod(f"web-{n}", sizes=NEW, ready=n > 1) for n in range(4)]
     seen = {each.uid: NOW - DEADLINES.unready for each in pods[:2]}
-    assert next_phase(promoted(), pods, unready_since=seen) is Phase.REVERTING
+    assert next_phase(promoting_change(), pods, unready_since=seen) is Phase.REVERTING
 
 
 def test_health_judges_a_waiting_canary_by_its_rate_of_restarts() -> None:
@@ -258,17 +261,17 @@ def test_health_judges_a_waiting_canary_by_its_rate_of_restarts() -> None:
     nights = (MaintenanceWindow(start="02:00", end="02:25", time_zone="UTC"),)
     actuator, wanted = (
         ChangeExecutor(world, world.records, may_write=lambda: True),
-        wish(NEW, needed_memory={"web": 0}, windows=nights),
+        desired_change(NEW, needed_memory={"web": 0}, windows=nights),
     )
     for minute in range(26 * 60):
         run(actuator.reconcile(KEY, wanted, now=world.now))
         world.pass_time(60)
         if minute == 13 * 60:
-            assert world.marks.change
-            (canary, *_) = world.marks.change.canaries
+            assert world.change_annotations.change
+            (canary, *_) = world.change_annotations.change.canaries
             world.pods_by_name[canary].exits["web"] = ContainerTermination("Error", 1, world.now)
-    assert world.marks.applied
-    assert not world.marks.reverted
+    assert world.change_annotations.applied
+    assert not world.change_annotations.reverted
 
 
 # Clocks
@@ -280,9 +283,11 @@ def test_health_ignores_an_earlier_restart_by_a_node_clock_that_is_ahead(
 ) -> None:
     ended = {"web": ContainerTermination("Error", 1, NOW - 2 + ahead)}
     before = [pod(sizes=OLD, exits=ended)]
-    began = begun(situation(wish(NEW, needed_memory={"web": 0}), pods=before, on=workload(template=OLD)))
+    began = start_change(
+        observation(desired_change(NEW, needed_memory={"web": 0}), pods=before, on=workload(template=OLD))
+    )
 
-    def restarted(at: int, *, seen_after: int) -> int:
+    def with_restarts(at: int, *, seen_after: int) -> int:
         now = [pod(sizes=NEW, exits={"web": ContainerTermination("Error", 1, at)})]
         return health_since(
             now,
@@ -293,5 +298,5 @@ def test_health_ignores_an_earlier_restart_by_a_node_clock_that_is_ahead(
             known=began.ends,
         ).restarted
 
-    assert [restarted(NOW - 2 + ahead, seen_after=each) for each in (1, ahead + 30)] == [0, 0]
-    assert restarted(NOW + 20 + ahead, seen_after=21) == 1
+    assert [with_restarts(NOW - 2 + ahead, seen_after=each) for each in (1, ahead + 30)] == [0, 0]
+    assert with_restarts(NOW + 20 + ahead, seen_after=21) == 1

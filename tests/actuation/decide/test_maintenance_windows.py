@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actuation.builders import NOW, pod, situation, why, wish, workload
+from actuation.builders import NOW, desired_change, observation, pod, wait_reason, workload
 from trimtab.actuation.actions import Wait
 from trimtab.actuation.decide.maintenance_windows import next_opening, open_seconds
 from trimtab.actuation.decide.transitions import next_actions
@@ -50,7 +50,7 @@ def test_maintenance_window_keeps_its_hours_at_daylight_saving_changes() -> None
     assert at("2026-03-29T06:00") - at("2026-03-28T06:00") == 23 * 3600
 
 
-def test_windows_are_counted_for_as_long_as_they_were_open_and_once_where_they_overlap() -> None:
+def test_maintenance_windows_count_open_time_once_where_they_overlap() -> None:
     early = MaintenanceWindow(start="06:00", end="07:00", time_zone="Europe/Berlin")
     later = MaintenanceWindow(start="06:30", end="07:30", time_zone="Europe/Berlin")
     since, now = at("2026-11-13T06:15"), at("2026-11-13T12:00")
@@ -86,15 +86,15 @@ def test_maintenance_window_next_opening_is_open_and_within_a_week(
 def test_maintenance_window_in_an_unknown_time_zone_never_opens_with_a_reason(name: str) -> None:
     nowhere = MaintenanceWindow(time_zone=name)
     assert next_opening([nowhere], now=NOW) is None
-    assert "time zones" in why(next_actions(situation(wish(windows=(nowhere,)))))
+    assert "time zones" in wait_reason(next_actions(observation(desired_change(windows=(nowhere,)))))
 
 
 def test_maintenance_window_delays_a_change_unless_memory_ran_out() -> None:
     now = at("2026-11-15T12:00")
     fresh = [pod(created=now - 86_400)]
-    (wait,) = next_actions(situation(wish(windows=(NIGHT,)), pods=fresh, now=now))
+    (wait,) = next_actions(observation(desired_change(windows=(NIGHT,)), pods=fresh, now=now))
     opens = "the next one opens at 2026-11-20T21:00:00Z"
     why_closed = f"no maintenance window (updateStrategy.windows) is open; {opens}"
     assert wait == Wait(at("2026-11-20T22:00"), why_closed)
-    urgent = situation(wish(windows=(NIGHT,), is_urgent=True), pods=fresh, now=now, on=workload())
+    urgent = observation(desired_change(windows=(NIGHT,), is_urgent=True), pods=fresh, now=now, on=workload())
     assert not isinstance(next_actions(urgent)[0], Wait)

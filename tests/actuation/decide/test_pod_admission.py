@@ -1,4 +1,4 @@
-"""The size that a pod is born with: what `tend` would have made of it, and nothing that might be refused."""
+"""Pod admission: a new pod gets the size that `sync_pods` would give it, if nothing can reject it."""
 
 from collections.abc import Collection
 from typing import Any
@@ -8,7 +8,17 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from actuation.builders import LARGE, MIB, NOW, SMALL, pod, situation, some_resources, wish, workload
+from actuation.builders import (
+    LARGE,
+    MIB,
+    NOW,
+    SMALL,
+    desired_change,
+    observation,
+    pod,
+    some_resources,
+    workload,
+)
 from trimtab.actuation.actions import ResizePod
 from trimtab.actuation.change_annotations import (
     AppliedSizes,
@@ -34,22 +44,22 @@ GROWN = Resources(500, None, 160 * MIB, 256 * MIB)
 GUARANTEED = Resources(200, 200, 64 * MIB, 64 * MIB)
 
 
-def marked(template: Sizes, sizes: Sizes) -> ChangeAnnotations:
+def applied_annotations(template: Sizes, sizes: Sizes) -> ChangeAnnotations:
     return ChangeAnnotations(
         applied=AppliedSizes(id="x", at=NOW - 99, sizes=dict(sizes), template=dict(template))
     )
 
 
-def resized(template: Sizes, sizes: Sizes, **flags: Any) -> Workload:
+def resized_workload(template: Sizes, sizes: Sizes, **flags: Any) -> Workload:
     """A workload that was resized while its template stayed."""
-    return workload(template=template, marks=marked(template, sizes), **flags)
+    return workload(template=template, change_annotations=applied_annotations(template, sizes), **flags)
 
 
-def newborn(sizes: Sizes = MADE) -> Pod:
+def new_pod(sizes: Sizes = MADE) -> Pod:
     return pod(sizes=sizes, created=0, ready=False, phase="", node="")
 
 
-def born(
+def admitted_size(
     of: Pod,
     on: Workload,
     *,
@@ -60,7 +70,7 @@ def born(
     return admission_size(of, on, excluded=alone, limit_ranges=limit_ranges, quotas=quotas)
 
 
-def limited(type_: str = "Container", **bounds: Any) -> tuple[LimitRange, ...]:
+def limit_range(type_: str = "Container", **bounds: Any) -> tuple[LimitRange, ...]:
     said = {
         "min": ResourceList(),
         "max": ResourceList(),
@@ -75,7 +85,7 @@ def quota(**hard: ResourceList) -> tuple[ResourceQuota, ...]:
     return (ResourceQuota(namespace="shop", name="q", uid="q", version=1, is_scoped=False, **every | hard),)
 
 
-def sized(of: Pod, sizes: Sizes) -> Pod:
+def with_sizes(of: Pod, sizes: Sizes) -> Pod:
     containers = tuple(
         msgspec.structs.replace(each, resources=sizes.get(each.name, each.resources))
         for each in of.containers
@@ -93,30 +103,33 @@ def sized(of: Pod, sizes: Sizes) -> Pod:
 def test_pod_admission_gives_the_size_that_sync_pods_would_give(
     *, template: Sizes, wanted: Sizes, in_place: bool, filled: Resources, alone: frozenset[str]
 ) -> None:
-    made = {name: _filled(each, filled) for name, each in template.items()}
+    made = {name: _fill_defaults(each, filled) for name, each in template.items()}
     if in_place:  # as a change in place is: of the containers that are there, and nothing added or removed
         wanted = {name: restrict_to_fields(made[name], wanted.get(name, filled)) for name in made}
-    on, as_made = resized(template, wanted), newborn(made)
-    sizes = born(as_made, on, alone=alone)
-    case = situation(wish(excluded_containers=alone), pods=[as_made], on=on)
+    on, as_made = resized_workload(template, wanted), new_pod(made)
+    sizes = admitted_size(as_made, on, alone=alone)
+    case = observation(desired_change(excluded_containers=alone), pods=[as_made], on=on)
     would = [each.sizes for each in sync_work(case).resizes if isinstance(each, ResizePod)]
-    after = sized(as_made, sizes)
+    after = with_sizes(as_made, sizes)
     if sizes:
         assert would == [container_sizes(after.containers)]
-        assert sync_work(situation(wish(excluded_containers=alone), pods=[after], on=on)).resizes == []
-        assert born(after, on, alone=alone) == {}, (
+        assert (
+            sync_work(observation(desired_change(excluded_containers=alone), pods=[after], on=on)).resizes
+            == []
+        )
+        assert admitted_size(after, on, alone=alone) == {}, (
             "asked again, as by reinvocationPolicy, it has nothing to add"
         )
         assert sizes.keys() <= wanted.keys() - alone
     assert _qos(after) == _qos(as_made)
     ours = made | {name: each for name, each in wanted.items() if in_place and name not in alone}
     if ours != made:
-        assume(_qos(sized(as_made, ours)) == _qos(as_made))
+        assume(_qos(with_sizes(as_made, ours)) == _qos(as_made))
         assert sizes
 
 
-def _filled(each: Resources, by: Resources) -> Resources:
-    """What the template leaves open, a LimitRange may fill in."""
+def _fill_defaults(each: Resources, by: Resources) -> Resources:
+    """Fill in what the template leaves open, as a LimitRange does."""
     cpu = each.cpu_limit or (max(by.cpu_limit, each.cpu_request or 0) if by.cpu_limit else None)
     return msgspec.structs.replace(each, cpu_limit=cpu)
 
@@ -127,15 +140,15 @@ def _qos(of: Pod) -> str:
 
 def test_pod_admission_skips_an_excluded_container() -> None:
     both = {"web": LARGE, "proxy": LARGE}
-    on = resized(both, {"web": SMALL, "proxy": SMALL})
-    assert born(newborn(both), on, alone={"proxy"}) == {"web": SMALL}
+    on = resized_workload(both, {"web": SMALL, "proxy": SMALL})
+    assert admitted_size(new_pod(both), on, alone={"proxy"}) == {"web": SMALL}
 
 
 def test_pod_admission_gives_a_smaller_size_of_the_workload() -> None:
-    assert born(newborn(), resized(MADE, {"web": SMALL})) == {"web": SMALL}
+    assert admitted_size(new_pod(), resized_workload(MADE, {"web": SMALL})) == {"web": SMALL}
 
 
-def changing(phase: Phase) -> Workload:
+def changing_workload(phase: Phase) -> Workload:
     change = OngoingChange(
         id="y",
         started=NOW,
@@ -147,7 +160,10 @@ def changing(phase: Phase) -> Workload:
         template=MADE,
         health=PodHealth(pods=1),
     )
-    return workload(template=MADE, marks=msgspec.structs.replace(marked(MADE, {"web": SMALL}), change=change))
+    return workload(
+        template=MADE,
+        change_annotations=msgspec.structs.replace(applied_annotations(MADE, {"web": SMALL}), change=change),
+    )
 
 
 @pytest.mark.parametrize(
@@ -159,92 +175,96 @@ def changing(phase: Phase) -> Workload:
         (Phase.REVERTING, SMALL),
     ],
 )
-def test_birth_size_during_a_change_is_the_one_that_all_pods_are_to_have(
-    phase: Phase, size: Resources
-) -> None:
-    assert born(newborn(), changing(phase)) == {"web": size}
+def test_pod_admission_during_a_change_gives_the_size_of_all_pods(phase: Phase, size: Resources) -> None:
+    assert admitted_size(new_pod(), changing_workload(phase)) == {"web": size}
 
 
 @pytest.mark.parametrize(
     ("what", "on"),
     [
         ("nothing was applied", workload(template=MADE)),
-        ("the template was changed since", workload(template=MADE, marks=marked({"web": SMALL}, MADE))),
-        ("the workload is going", resized(MADE, {"web": SMALL}, deleting=True)),
-        ("its marks were copied from another", resized(MADE, {"web": SMALL}, uid="another")),
-        ("a container is to come, or gone", resized(MADE, {"web": SMALL, "injected": SMALL})),
+        (
+            "the template was changed since",
+            workload(template=MADE, change_annotations=applied_annotations({"web": SMALL}, MADE)),
+        ),
+        ("the workload is going", resized_workload(MADE, {"web": SMALL}, deleting=True)),
+        ("its annotations were copied from another", resized_workload(MADE, {"web": SMALL}, uid="another")),
+        ("a container is to come, or gone", resized_workload(MADE, {"web": SMALL, "injected": SMALL})),
     ],
 )
 def test_pod_admission_leaves_a_pod_unchanged_where(what: str, on: Workload) -> None:
-    assert born(newborn(), on) == {}, what
+    assert admitted_size(new_pod(), on) == {}, what
 
 
 def test_pod_admission_neither_adds_nor_removes_a_request_or_limit() -> None:
     other = Resources(100, 200, 64 * MIB, None)
-    assert born(newborn(), resized(MADE, {"web": other})) == {
+    assert admitted_size(new_pod(), resized_workload(MADE, {"web": other})) == {
         "web": Resources(100, None, 64 * MIB, 256 * MIB)
     }
 
 
 def test_pod_admission_never_changes_the_qos_class() -> None:
     burstable = {"web": Resources(100, 200, 64 * MIB, 64 * MIB)}
-    assert born(newborn(burstable), resized(burstable, {"web": GUARANTEED})) == {}
+    assert admitted_size(new_pod(burstable), resized_workload(burstable, {"web": GUARANTEED})) == {}
 
 
 def test_pod_admission_leaves_a_pod_that_another_sized() -> None:
-    other = newborn({"web": Resources(123, None, 99 * MIB, 256 * MIB)})
-    assert born(other, resized(MADE, {"web": SMALL})) == {}
+    other = new_pod({"web": Resources(123, None, 99 * MIB, 256 * MIB)})
+    assert admitted_size(other, resized_workload(MADE, {"web": SMALL})) == {}
 
 
-def test_init_containers_and_those_that_were_not_sized_stay_and_sidecars_do_not() -> None:
+def test_pod_admission_sizes_sidecars_but_no_init_containers() -> None:
     others = (
         Container("setup", "init", LARGE),
         Container("proxy", "sidecar", LARGE),
         Container("added", "main", LARGE),
     )
-    whole = msgspec.structs.replace(newborn(), containers=(*newborn().containers, *others))
-    on = resized({"web": LARGE, "proxy": LARGE}, {"web": SMALL, "proxy": SMALL})
-    assert born(whole, on) == {"web": SMALL, "proxy": SMALL}
+    whole = msgspec.structs.replace(new_pod(), containers=(*new_pod().containers, *others))
+    on = resized_workload({"web": LARGE, "proxy": LARGE}, {"web": SMALL, "proxy": SMALL})
+    assert admitted_size(whole, on) == {"web": SMALL, "proxy": SMALL}
 
 
 @pytest.mark.parametrize(
-    ("limits", "is_born"),
+    ("limits", "is_sized"),
     [
-        (limited(), True),
+        (limit_range(), True),
         (
-            limited(
+            limit_range(
                 min=ResourceList(100, 64 * MIB),
                 max=ResourceList(None, 256 * MIB),
                 max_limit_request_ratio=ResourceRatios(None, 4),
             ),
             True,
         ),
-        (limited(min=ResourceList(cpu=101)), False),
-        (limited(min=ResourceList(memory=65 * MIB)), False),
-        (limited(max=ResourceList(memory=255 * MIB)), False),
-        (limited(max_limit_request_ratio=ResourceRatios(memory=3.9)), False),
-        (limited("Pod", max=ResourceList(cpu=100_000)), False),
-        (limited("PersistentVolumeClaim"), True),
+        (limit_range(min=ResourceList(cpu=101)), False),
+        (limit_range(min=ResourceList(memory=65 * MIB)), False),
+        (limit_range(max=ResourceList(memory=255 * MIB)), False),
+        (limit_range(max_limit_request_ratio=ResourceRatios(memory=3.9)), False),
+        (limit_range("Pod", max=ResourceList(cpu=100_000)), False),
+        (limit_range("PersistentVolumeClaim"), True),
     ],
 )
 def test_pod_admission_skips_a_size_that_a_limit_range_rejects(
-    limits: tuple[LimitRange, ...], *, is_born: bool
+    limits: tuple[LimitRange, ...], *, is_sized: bool
 ) -> None:
-    assert bool(born(newborn(), resized(MADE, {"web": SMALL}), limit_ranges=limits)) is is_born
+    assert (
+        bool(admitted_size(new_pod(), resized_workload(MADE, {"web": SMALL}), limit_ranges=limits))
+        is is_sized
+    )
 
 
 def test_pod_admission_grows_only_without_a_quota_and_shrinks_always() -> None:
-    grown, shrunk = resized({"web": SMALL}, {"web": LARGE}), resized(MADE, {"web": SMALL})
+    grown, shrunk = resized_workload({"web": SMALL}, {"web": LARGE}), resized_workload(MADE, {"web": SMALL})
     of_memory, of_objects = quota(hard_limits=ResourceList(memory=1 << 40)), quota()
-    assert born(newborn({"web": SMALL}), grown, quotas=of_objects) == {"web": LARGE}
-    assert born(newborn({"web": SMALL}), grown, quotas=of_memory) == {}
-    assert born(newborn(), shrunk, quotas=of_memory) == {"web": SMALL}
+    assert admitted_size(new_pod({"web": SMALL}), grown, quotas=of_objects) == {"web": LARGE}
+    assert admitted_size(new_pod({"web": SMALL}), grown, quotas=of_memory) == {}
+    assert admitted_size(new_pod(), shrunk, quotas=of_memory) == {"web": SMALL}
 
 
 def test_pod_admission_leaves_the_startup_boost_to_sync_pods() -> None:
-    on, rule = resized(MADE, {"web": SMALL}), StartupBoost(factor=3, duration=Duration.parse("2m"))
-    there = msgspec.structs.replace(sized(newborn(), born(newborn(), on)), created=NOW)
-    case = situation(wish(startup_boost=rule), pods=[there], on=on)
-    (deed,) = sync_work(case).resizes
-    assert isinstance(deed, ResizePod)
-    assert deed.sizes == raise_cpu({"web": SMALL}, 3)
+    on, rule = resized_workload(MADE, {"web": SMALL}), StartupBoost(factor=3, duration=Duration.parse("2m"))
+    there = msgspec.structs.replace(with_sizes(new_pod(), admitted_size(new_pod(), on)), created=NOW)
+    case = observation(desired_change(startup_boost=rule), pods=[there], on=on)
+    (action,) = sync_work(case).resizes
+    assert isinstance(action, ResizePod)
+    assert action.sizes == raise_cpu({"web": SMALL}, 3)

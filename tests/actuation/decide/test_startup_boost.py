@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actuation.builders import NOW, SMALL, pod, situation, some_resources, wish, workload
+from actuation.builders import NOW, SMALL, desired_change, observation, pod, some_resources, workload
 from trimtab.actuation.actions import ResizePod, Wait
 from trimtab.actuation.change_annotations import AppliedSizes, ChangeAnnotations
 from trimtab.actuation.decide.transitions import next_actions
@@ -53,30 +53,34 @@ def test_startup_boost_keeps_the_qos_class(own: Resources, factor: float) -> Non
 
 
 def test_startup_boost_delays_a_change_while_a_pod_starts() -> None:
-    wanted = wish(startup_boost=RULE)
+    wanted = desired_change(startup_boost=RULE)
     starting = pod(created=NOW - 10, ready=False)
-    (deed,) = next_actions(situation(wanted, pods=[starting], on=workload()))
-    assert isinstance(deed, ResizePod)
-    assert deed.sizes == BOOSTED
+    (action,) = next_actions(observation(wanted, pods=[starting], on=workload()))
+    assert isinstance(action, ResizePod)
+    assert action.sizes == BOOSTED
     boosted = pod(sizes=BOOSTED, created=NOW - 10, ready=False)
-    assert next_actions(situation(wanted, pods=[boosted])) == [
+    assert next_actions(observation(wanted, pods=[boosted])) == [
         Wait(NOW + 110, "pods are starting with more CPU (updateStrategy.startupBoost)")
     ]
 
 
 def test_startup_boost_equal_to_the_template_stays_while_the_pod_starts() -> None:
     """Or it would be given one and the other in turn for as long as it starts."""
-    marks = ChangeAnnotations(applied=AppliedSizes(id="x", at=NOW - 99, sizes=OWN, template=BOOSTED))
+    change_annotations = ChangeAnnotations(
+        applied=AppliedSizes(id="x", at=NOW - 99, sizes=OWN, template=BOOSTED)
+    )
     starting = pod(sizes=BOOSTED, created=NOW - 10, ready=False)
-    case = situation(
-        wish(OWN, startup_boost=RULE), pods=[starting], on=workload(template=BOOSTED, marks=marks)
+    case = observation(
+        desired_change(OWN, startup_boost=RULE),
+        pods=[starting],
+        on=workload(template=BOOSTED, change_annotations=change_annotations),
     )
     assert next_actions(case) == [
         Wait(NOW + 110, "pods are starting with more CPU (updateStrategy.startupBoost)")
     ]
-    (deed,) = next_actions(replace(case, pods=[pod(sizes=BOOSTED, created=NOW - 10)]))
-    assert isinstance(deed, ResizePod)
-    assert deed.sizes == OWN
+    (action,) = next_actions(replace(case, pods=[pod(sizes=BOOSTED, created=NOW - 10)]))
+    assert isinstance(action, ResizePod)
+    assert action.sizes == OWN
 
 
 def boosted_and_back(*, template: Sizes, made: Sizes) -> tuple[Sizes, Sizes]:
@@ -85,19 +89,21 @@ def boosted_and_back(*, template: Sizes, made: Sizes) -> tuple[Sizes, Sizes]:
     sizes = []
     for ready in (False, True):
         there = pod(sizes=found, created=NOW - 10, ready=ready)
-        case = situation(wish({}, startup_boost=RULE), pods=[there], on=workload(template=template))
-        for deed in next_actions(case):
-            if isinstance(deed, ResizePod):
-                found |= deed.sizes
+        case = observation(
+            desired_change({}, startup_boost=RULE), pods=[there], on=workload(template=template)
+        )
+        for action in next_actions(case):
+            if isinstance(action, ResizePod):
+                found |= action.sizes
         sizes.append(dict(found))
     return sizes[0], sizes[1]
 
 
 @pytest.mark.parametrize("filled", [Resources(100), Resources(100, 200), Resources(None, 200)])
-def test_cpu_that_admission_gave_is_not_raised_for_it_could_not_be_told_what_it_was(
+def test_startup_boost_does_not_raise_cpu_that_admission_defaulted(
     filled: Resources,
 ) -> None:
-    """Of a container that a mesh injects, and of one that a LimitRange gives what its template leaves open."""
+    """A mesh injects one container, and a LimitRange fills in what the template leaves open for the other."""
     opened, injected = Resources(None, None, *_memory(SMALL)), {"proxy": filled.with_implied_requests()}
     got = {
         "web": msgspec.structs.replace(filled.with_implied_requests(), memory_request=SMALL.memory_request)
@@ -114,15 +120,17 @@ def test_startup_boost_reads_requests_from_a_template_with_limits_only() -> None
 
 def test_startup_boost_is_not_what_admission_defaulted() -> None:
     open_template = {"web": Resources(None, None, *_memory(SMALL))}
-    case = situation(wish(OWN, startup_boost=RULE), pods=[pod()], on=workload(template=open_template))
+    case = observation(
+        desired_change(OWN, startup_boost=RULE), pods=[pod()], on=workload(template=open_template)
+    )
     assert next_actions(case) == []
 
 
 def test_startup_boost_is_omitted_if_it_would_restart_a_container() -> None:
     starting = pod(created=NOW - 10, ready=False, restarts_when_resized=True)
     assert not any(
-        isinstance(deed, ResizePod)
-        for deed in next_actions(situation(wish(startup_boost=RULE), pods=[starting]))
+        isinstance(action, ResizePod)
+        for action in next_actions(observation(desired_change(startup_boost=RULE), pods=[starting]))
     )
 
 

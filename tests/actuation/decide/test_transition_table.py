@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from actuation.builders import MIB, NOW, pod, situation, wish, workload
+from actuation.builders import MIB, NOW, desired_change, observation, pod, workload
 from actuation.decide.test_transitions import AFTER, FIVE, change
 from actuation.drawn_worlds import DrawnWorld
 from trimtab.actuation.change_annotations import AppliedSizes, ChangeAnnotations, Phase, UpdateMethod
@@ -37,44 +37,49 @@ MOVING = change(Phase.PROMOTING, moved=True, template=AFTER)
 
 def observe(*, pods: Sequence[Pod] = FIVE, desired: DesiredChange | None = None, **facts: Any) -> Observation:
     on = workload(**{"replicas": len(pods)} | facts)
-    return situation(desired or wish(allow_recreate=True), pods=pods, on=on, now=NOW + 60)
+    return observation(desired or desired_change(allow_recreate=True), pods=pods, on=on, now=NOW + 60)
 
 
 RARE = {
     "AnnotationsUnreadable": observe(annotations={"trimtab.io/change": "?"}),
     "Deleting": observe(deleting=True),
     "ClockCorrected": observe(
-        marks=ChangeAnnotations(applied=AppliedSizes(id="x", at=NOW + 86_400, sizes=AFTER, template=AFTER))
+        change_annotations=ChangeAnnotations(
+            applied=AppliedSizes(id="x", at=NOW + 86_400, sizes=AFTER, template=AFTER)
+        )
     ),
     "TooManySizes": observe(
         pods=[pod(f"web-{n}", sizes={"web": Resources(100 + n, None, MIB, 256 * MIB)}) for n in range(300)]
     ),
     "TemplateUnobserved": observe(
-        marks=ChangeAnnotations(change=EVICTING), template=AFTER, update="OnDelete", is_spec_observed=False
+        change_annotations=ChangeAnnotations(change=EVICTING),
+        template=AFTER,
+        update="OnDelete",
+        is_spec_observed=False,
     ),
     "RenewalRecorded": observe(
         pods=[*FIVE[1:], pod("scaled-out", created=NOW + 1)],
-        marks=ChangeAnnotations(change=EVICTING),
+        change_annotations=ChangeAnnotations(change=EVICTING),
         template=AFTER,
         update="OnDelete",
     ),
-    "TemplateRefused": situation(
-        wish(AFTER),
+    "TemplateRefused": observation(
+        desired_change(AFTER),
         pods=[],
         on=workload(
             resource=CRON_JOBS,
-            marks=ChangeAnnotations(
+            change_annotations=ChangeAnnotations(
                 change=change(Phase.PROMOTING, way=UpdateMethod.TEMPLATE, patches_template=True)
             ),
         ),
-        sightings=LocalObservations(
+        local=LocalObservations(
             rejections={rejection_key("uid-web", AFTER): Rejection("it belongs to argocd", NOW)}
         ),
     ),
     "MoveOutsideWindow": observe(
         pods=[pod(f"web-{n}", sizes=AFTER, created=NOW - 1000 + n, resize=FULL) for n in range(5)],
-        desired=wish(allow_recreate=True, windows=NIGHTS),
-        marks=ChangeAnnotations(change=MOVING),
+        desired=desired_change(allow_recreate=True, windows=NIGHTS),
+        change_annotations=ChangeAnnotations(change=MOVING),
         template=AFTER,
     ),
 }

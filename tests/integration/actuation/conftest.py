@@ -55,7 +55,7 @@ class Driver:
     async def until(
         self,
         key: WorkloadKey,
-        wish: DesiredChange,
+        desired_change: DesiredChange,
         reached: Callable[[ReconcileResult], bool],
         *,
         timeout: float = 120,
@@ -65,7 +65,9 @@ class Driver:
             async with asyncio.timeout(timeout):
                 while True:
                     await self.records.read(key)
-                    report = await self.actuator.reconcile(key, wish, now=int(time.time()) + self.ahead)
+                    report = await self.actuator.reconcile(
+                        key, desired_change, now=int(time.time()) + self.ahead
+                    )
                     assert report is not None
                     if reached(report):
                         return report

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import yaml
 
-from actuation.builders import MIB, wish
+from actuation.builders import MIB, desired_change
 from harness.builders.objects import pod_status
 from harness.cluster.cluster import Cluster
 from harness.faults import faults
@@ -226,10 +226,12 @@ async def test_kube_cluster_leaves_a_co_owned_template_whole_with_a_reason(
     )
     key = WorkloadKey("CronJob", namespace, "web")
     ours = Resources(150, 200, 64 * MIB, 128 * MIB)
-    await driver.until(key, wish({"web": ours}, canary=BRIEF, take_ownership=True), is_applied)
+    await driver.until(key, desired_change({"web": ours}, canary=BRIEF, take_ownership=True), is_applied)
     driver.ahead += 7200
     # The request is ours alone by now, the limit is theirs too.
-    without = wish({"web": Resources(120, None, 64 * MIB, 128 * MIB)}, canary=BRIEF, allow_recreate=True)
+    without = desired_change(
+        {"web": Resources(120, None, 64 * MIB, 128 * MIB)}, canary=BRIEF, allow_recreate=True
+    )
     report = await driver.until(key, without, lambda report: report.state is WorkloadState.REVERTED)
     assert "another field manager owns these fields" in report.reason
     found = await client.get(CRON_JOBS, "web", namespace=namespace)
@@ -274,14 +276,14 @@ async def test_executor_leaves_a_field_to_its_gitops_manager_and_names_it(
         "apply", "--server-side", "--field-manager=argocd", "-f", "-", stdin=yaml.safe_dump(theirs)
     )
     key = WorkloadKey("CronJob", namespace, "web")
-    wanted = wish({"web": AFTER}, canary=BRIEF)
+    wanted = desired_change({"web": AFTER}, canary=BRIEF)
     report = await driver.until(key, wanted, lambda report: report.state is WorkloadState.REVERTED)
     assert 'with "argocd"' in report.reason
     found = await client.get(CRON_JOBS, "web", namespace=namespace)
     assert "trimtab.io Apply" not in owners(found)
 
     driver.ahead += 7200
-    taking = wish({"web": AFTER}, canary=BRIEF, take_ownership=True)
+    taking = desired_change({"web": AFTER}, canary=BRIEF, take_ownership=True)
     await driver.until(key, taking, is_applied)
     found = await client.get(CRON_JOBS, "web", namespace=namespace)
     assert "f:resources" in owners(found)["trimtab.io Apply"]
@@ -324,7 +326,7 @@ async def test_executor_retries_a_temporary_failure(
     driver = Driver(troubled)
     fault_proxy.fail_next(fault, match=_is_write)
     key = WorkloadKey("CronJob", namespace, "web")
-    await driver.until(key, wish({"web": AFTER}, canary=BRIEF, take_ownership=True), is_applied)
+    await driver.until(key, desired_change({"web": AFTER}, canary=BRIEF, take_ownership=True), is_applied)
     found = await troubled.get_workload(key)
     assert found
     assert {each.name: each.resources for each in found.containers}["web"] == AFTER
@@ -339,7 +341,7 @@ async def test_executor_does_not_retry_what_is_forbidden(
     records = ReadRecords(troubled)
     await records.read(key)
     actuator = ChangeExecutor(troubled, records, may_write=lambda: True)
-    report = await actuator.reconcile(key, wish({"web": AFTER}), now=1)
+    report = await actuator.reconcile(key, desired_change({"web": AFTER}), now=1)
     assert report
     assert (report.state, report.requeue_at) == (WorkloadState.FAILED, None)
     assert sum(map(_is_write, fault_proxy.asked)) == 1
@@ -349,7 +351,7 @@ async def test_executor_drops_a_deleted_workload(live: KubeCluster, namespace: s
     key, records = WorkloadKey("CronJob", namespace, "gone"), ReadRecords(live)
     await records.read(key)
     actuator = ChangeExecutor(live, records, may_write=lambda: True)
-    assert await actuator.reconcile(key, wish(), now=1) is None
+    assert await actuator.reconcile(key, desired_change(), now=1) is None
 
 
 async def test_executor_writes_nothing_after_losing_the_lease(
@@ -361,12 +363,12 @@ async def test_executor_writes_nothing_after_losing_the_lease(
     records = ReadRecords(troubled)
     await records.read(key)
     actuator = ChangeExecutor(troubled, records, may_write=lambda: next(leads))
-    report = await actuator.reconcile(key, wish({"web": AFTER}, take_ownership=True), now=1)
+    report = await actuator.reconcile(key, desired_change({"web": AFTER}, take_ownership=True), now=1)
     assert report
     assert "lost its leader lease" in report.reason
     assert sum(map(_is_write, fault_proxy.asked)) == 1
     successor = Driver(troubled)
-    await successor.until(key, wish({"web": AFTER}, canary=BRIEF, take_ownership=True), is_applied)
+    await successor.until(key, desired_change({"web": AFTER}, canary=BRIEF, take_ownership=True), is_applied)
 
 
 # Whoever has a say in what is written
@@ -432,7 +434,7 @@ async def test_executor_does_not_repeat_a_write_that_is_reverted_at_once(
     async with asyncio.timeout(60):
         while not await is_in_force():
             await asyncio.sleep(0.2)
-    taking = wish({"web": more}, canary=BRIEF, take_ownership=True)
+    taking = desired_change({"web": more}, canary=BRIEF, take_ownership=True)
     report = await driver.until(key, taking, lambda report: report.state is WorkloadState.REVERTED)
     assert "the template is given web: cpu 100m (limit 200m)" in report.reason
     workload = await live.get_workload(WorkloadKey("Deployment", namespace, "web"))
@@ -485,8 +487,8 @@ async def test_executor_resizes_a_statefulset_whose_controller_waits_for_crashin
         while await _attend(client, namespace, lambda _: True) != ["100m", "100m"]:
             await asyncio.sleep(0.1)
     await _attend(client, namespace, lambda _: False)
-    more = wish({"web": AFTER}, is_urgent=True, **terms)
+    more = desired_change({"web": AFTER}, is_urgent=True, **terms)
     await until(more, WorkloadState.APPLIED, "250m", well="250m")
     driver.ahead += 86_400
-    less = wish({"web": BEFORE}, needed_memory={"web": MIB}, **terms)
+    less = desired_change({"web": BEFORE}, needed_memory={"web": MIB}, **terms)
     await until(less, WorkloadState.REVERTED, "250m", well="250m")

@@ -261,7 +261,7 @@ async def test_controller_records_relief_of_oom_kills_and_counts_its_revert(tmp_
 
 async def test_controller_resizes_new_pods_under_a_hold(tmp_path: Path) -> None:
     one = world()
-    one.resized_before({"web": Resources(1500, 1500, 512 * MIB, 512 * MIB)})
+    one.apply_size_earlier({"web": Resources(1500, 1500, 512 * MIB, 512 * MIB)})
     one.annotations["trimtab.io/hold"] = "true"
     one.replace_pod("web-0")
     answers: dict[str, Value] = {"latency": 0.05, "count(rate": 2, "cpu_usage": 0.5, "working_set": 200 * MIB}
@@ -447,8 +447,8 @@ async def test_controller_leaves_crashed_container_of_a_disabled_intent(tmp_path
 async def test_controller_reports_no_availability_of_pods_that_never_were_ready(tmp_path: Path) -> None:
     one = world(replicas=3)
     for live in one.pods_by_name.values():
-        live.homeless = True
-    one.roomy = {}
+        live.unschedulable = True
+    one.fitting_size = {}
     up = {"name": "up", "value": 0.99, "measuredBy": "up"}
     async with bed(
         one, [intent(objectives=[up])], [profile("up", type="availability")], {}, folder=tmp_path
@@ -470,8 +470,8 @@ async def test_new_pods_of_an_intent_are_admitted_with_its_size(
     answers: dict[str, Value] = {"latency{": 0.2, "count(rate": 2, "cpu_usage": 0.8, "working_set": 200 * MIB}
     async with bed(one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
         await found.turns(40)
-        assert one.marks.applied is not None
-        (size,) = one.marks.applied.sizes.values()
+        assert one.change_annotations.applied is not None
+        (size,) = one.change_annotations.applied.sizes.values()
         assert size.cpu_request != 500
         if is_protected:
             config = OperatorConfig.model_validate({"dryRun": True})
@@ -564,7 +564,7 @@ async def test_controller_plans_from_effective_size_after_pods_are_replaced(
 ) -> None:
     """A latency that rose while new pods started was answered by a cut from 2 cores to 0.6, a step from the template's."""
     one = world(cpu=500, replicas=3)
-    one.resized_before({"web": Resources(2000, 2000, 512 * MIB, 512 * MIB)})
+    one.apply_size_earlier({"web": Resources(2000, 2000, 512 * MIB, 512 * MIB)})
     slow = [0.08]
     answers: dict[str, Value] = {
         "latency{": lambda _: slow[0],

@@ -14,7 +14,7 @@ import msgspec
 import yaml
 from structlog.testing import capture_logs
 
-from actuation.builders import NOW, pod, situation, wish, workload
+from actuation.builders import NOW, desired_change, observation, pod, workload
 from harness.builders import objects
 from security.fuzz.engine import RunInput, Target
 from trimtab.actuation.change_annotations import (
@@ -293,10 +293,10 @@ def _decide_on_annotations(data: bytes) -> str:
     on = workload(annotations=annotations, replicas=2)
     hold = read_hold(on.annotations)
     read_options_annotation(on)
-    desired = wish(hold_reason=str(hold) if hold and not hold.sizes else "")
+    desired = desired_change(hold_reason=str(hold) if hold and not hold.sizes else "")
     if hold is not None and hold.sizes:
         desired = hold.apply_to(desired)
-    decision = decide(situation(desired, pods=[pod(), pod("web-1")], on=on))
+    decision = decide(observation(desired, pods=[pod(), pod("web-1")], on=on))
     for action in decision.actions:
         text = str(getattr(action, "message", getattr(action, "reason", "")))
         assert len(text) < 4000, (type(action), text[:300])

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from actuation.builders import MIB, wish
+from actuation.builders import MIB, desired_change
 from harness.builders.busybox_workloads import grows
 from harness.cluster import images
 from harness.cluster.cluster import Cluster
@@ -185,7 +185,7 @@ async def _resize_below_what_is_used(cluster: Cluster, namespace: str) -> Refuse
     (pod,) = web.pods()
     wait_for(lambda: _memory_used(_container_id(pod)) > 12_000_000, what="the memory to be used")
     less = Resources(100, 200, 8 * MIB, 10 * MIB)
-    wanted = wish({"worker": less}, needed_memory={"worker": MIB}, canary=BRIEF)
+    wanted = desired_change({"worker": less}, needed_memory={"worker": MIB}, canary=BRIEF)
     async with hasty_client(cluster) as client:
         driver = Driver(behind(client))
         await driver.until(web.key, wanted, lambda _: web.resizes() == {"Error"})
@@ -202,7 +202,7 @@ async def test_pods_are_resized_in_place_without_a_restart_and_their_cgroups_sho
     web = Deployed(node_cluster, namespace, "Deployment", manifest(namespace, replicas=2))
     before = {_container_id(pod) for pod in web.pods()}
     report = await driver.until(
-        web.key, wish({"worker": AFTER}, needed_memory=NEED, canary=BRIEF), is_applied
+        web.key, desired_change({"worker": AFTER}, needed_memory=NEED, canary=BRIEF), is_applied
     )
     assert report.annotations
     assert report.annotations.applied
@@ -216,7 +216,7 @@ async def test_pods_are_resized_in_place_without_a_restart_and_their_cgroups_sho
     wait_for(lambda: sum(map(_is_ready, web.pods())) == 3, what="a third pod")
     await driver.until(
         web.key,
-        wish({"worker": AFTER}, needed_memory=NEED, canary=BRIEF),
+        desired_change({"worker": AFTER}, needed_memory=NEED, canary=BRIEF),
         lambda report: is_applied(report) and web.requests() == {"150m"},
     )
     template = web.now()["spec"]["template"]["spec"]["containers"][0]["resources"]
@@ -229,7 +229,7 @@ async def test_resize_that_no_node_can_hold_is_reverted_with_the_servers_words(
     web = Deployed(node_cluster, namespace, "Deployment", manifest(namespace, replicas=2))
     huge = Resources(900_000, 900_000, 48 * MIB, 96 * MIB)
     report = await driver.until(
-        web.key, wish({"worker": huge}, needed_memory=NEED, canary=BRIEF), is_reverted
+        web.key, desired_change({"worker": huge}, needed_memory=NEED, canary=BRIEF), is_reverted
     )
     assert report.annotations
     assert report.annotations.reverted
@@ -247,7 +247,7 @@ async def test_resize_without_room_on_the_node_waits_and_is_reverted(
     )
     # One pod of this size fits, and two do not.
     large = Resources(room * 6 // 10, room, 48 * MIB, 96 * MIB)
-    wanted = wish({"worker": large}, needed_memory=NEED, canary=Canary(percent=100))
+    wanted = desired_change({"worker": large}, needed_memory=NEED, canary=Canary(percent=100))
     await driver.until(web.key, wanted, lambda _: "Deferred" in web.resizes())
     driver.ahead += DEADLINES.deferred + 1
     report = await driver.until(web.key, wanted, is_reverted)
@@ -264,7 +264,9 @@ async def test_memory_goes_down_in_place_to_what_is_needed(
     web = Deployed(node_cluster, namespace, "Deployment", manifest(namespace, replicas=1))
     (container,) = {_container_id(pod) for pod in web.pods()}
     less = Resources(100, 200, 16 * MIB, 24 * MIB)
-    await driver.until(web.key, wish({"worker": less}, needed_memory=NEED, canary=BRIEF), is_applied)
+    await driver.until(
+        web.key, desired_change({"worker": less}, needed_memory=NEED, canary=BRIEF), is_applied
+    )
     assert _memory_limit(container) == 24 * MIB
 
 
@@ -281,7 +283,7 @@ async def test_eviction_waits_for_the_disruption_budget(
         lambda: node_cluster.call("GET", f"{budgets}/web").get("status", {}).get("currentHealthy") == 1,
         what="the budget to be reckoned",
     )
-    wanted = wish(
+    wanted = desired_change(
         {"worker": AFTER},
         needed_memory=NEED,
         canary=BRIEF,
@@ -314,7 +316,9 @@ def test_resize_that_the_runtime_rejects_is_reverted(refused: Early[Refused]) ->
 async def test_crash_looping_pod_is_replaced_instead_of_resized(falling: Deployed, driver: Driver) -> None:
     """We look at it only while it rests: nobody catches it."""
     more = Resources(100, 200, 200 * MIB, 400 * MIB)
-    wanted = wish({"worker": more}, is_urgent=True, canary=BRIEF, allow_recreate=True, take_ownership=True)
+    wanted = desired_change(
+        {"worker": more}, is_urgent=True, canary=BRIEF, allow_recreate=True, take_ownership=True
+    )
 
     def rest(_: ReconcileResult | None = None) -> bool:
         wait_for(lambda: any(_rests_for(pod) > 8 for pod in falling.pods()), what="a pause", timeout=120)
