@@ -50,7 +50,7 @@ class DesiredChange:
 
     needed_memory: Mapping[str, int] = field(default_factory=dict)
     """The least memory that each container may safely have, in bytes
-    (`sizing.safe_minimum.needed_memory`, headroom included). Memory is not lowered where it is unknown.
+    (`sizing.evidence.needed_memory`, headroom included). Memory is not lowered where it is unknown.
     """
 
     harm_signals: HarmSignals = field(default_factory=HarmSignals)
