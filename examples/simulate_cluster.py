@@ -1,4 +1,4 @@
-"""A cluster without a cluster: nodes, what fits on them, and what happens when nothing does.
+"""Simulate a cluster: nodes, the pods that fit, and the pods that wait for a node.
 
 python examples/simulate_cluster.py
 """
@@ -31,13 +31,13 @@ scene = Scenario(pools=(NodePool(count=2, cpu=8, memory=32 * GIB),), workloads=(
 
 world = SimulatedWorld(scene, seed=1)
 for name, left in zip(world.nodes.names, world.nodes.cpu_left, strict=True):
-    print(f"{name}: {left / 1000:.2f} cores are not asked for")
+    print(f"{name}: {left / 1000:.2f} cores are not requested")
 print(
-    f"{len(world.pods)} pods, of which {len(world.pending)} wait: they need {count_nodes_needed(world)} nodes"
+    f"{len(world.pods)} pods, of which {len(world.pending)} are pending: they need {count_nodes_needed(world)} nodes"
 )
 
 world.step(300)
 now = collect_metrics(world, needed=count_nodes_needed(world))
 print(
-    f"after a step: {now.cpu_requested:.0f} cores asked for, {now.cpu_used:.1f} used, ${now.dollars_month:,.0f} a month"
+    f"after a step: {now.cpu_requested:.0f} cores requested, {now.cpu_used:.1f} used, ${now.dollars_month:,.0f} a month"
 )

@@ -1,4 +1,4 @@
-"""A Deployment in a simulated cluster: scale it, give it a new template, and watch it roll.
+"""Scale a Deployment in a simulated cluster, change its template, and watch the rollout.
 
 python examples/simulate_deployment.py
 """
@@ -22,7 +22,7 @@ from trimtab.usage import Trace
 
 
 async def main() -> None:
-    """Four replicas that want a core each; fewer have to share the load of all."""
+    """Start with four replicas that each need a core; fewer replicas share the same load."""
     demand = Trace(("busy",), 4 * 86400.0, 300.0, np.full((12, 1), 1.0), np.full((12, 1), GIB / 2))
     size = Resources(cpu_request=1500, cpu_limit=2500, memory_request=1 << 30)
     spec = WorkloadSpec(
@@ -43,9 +43,7 @@ async def main() -> None:
         await cluster.scale(found, replicas)
         world.step(300)
         world.step(300)
-        print(
-            f"{replicas} replicas: 99 % of requests are answered within {world.latencies[0, -1] * 1000:.0f} ms"
-        )
+        print(f"{replicas} replicas: 99 % of requests take at most {world.latencies[0, -1] * 1000:.0f} ms")
 
     found = await cluster.get_workload(spec.key)
     assert found is not None
@@ -54,7 +52,7 @@ async def main() -> None:
         world.process_due(world.now + seconds)
         found = await cluster.get_workload(spec.key)
         assert found is not None
-        print(f"{seconds:2} s: {found.updated_replicas} of the new template, {found.ready_replicas} ready")
+        print(f"{seconds:2} s: {found.updated_replicas} have the new template, {found.ready_replicas} ready")
         if not found.is_rolling_out:
             break
 

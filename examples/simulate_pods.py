@@ -1,4 +1,4 @@
-"""Pods in a simulated cluster: resize one in place, be refused, run out of memory, be evicted.
+"""Resize a pod of a simulated cluster in place, see a resize rejected, an OOM kill and an eviction.
 
 python examples/simulate_pods.py
 """
@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 
 async def main() -> None:
-    """Do it all to the one pod of a workload that holds 300 MiB, and from the fourth step on 700 MiB."""
+    """Use the only pod of a workload that needs 300 MiB, and from the fourth step on 700 MiB."""
     memory = np.array([300.0] * 3 + [700.0] * 3)[:, None] * MIB
     demand = Trace(("grows",), 4 * 86400.0, 300.0, np.full((6, 1), 0.2), memory)
     first = Resources(cpu_request=500, memory_request=512 * MIB, memory_limit=512 * MIB)
@@ -38,9 +38,7 @@ async def main() -> None:
     await cluster.resize(pod, {"main": Resources(250, None, 128 * MIB, 128 * MIB)})
     world.step(300)
     (pod,) = await cluster.list_pods(workload)
-    print(
-        f"less memory than it holds: {pod.resize.reason}: {pod.resize.message}" if pod.resize else "resized"
-    )
+    print(f"less memory than it uses: {pod.resize.reason}: {pod.resize.message}" if pod.resize else "resized")
 
     world.step(300)
     (pod,) = await cluster.list_pods(workload)
@@ -50,7 +48,7 @@ async def main() -> None:
 
     await cluster.evict(pod)
     (other,) = await cluster.list_pods(workload)
-    print(f"evicted {pod.name}, and {other.name} takes its place")
+    print(f"evicted {pod.name}, and {other.name} replaces it")
 
 
 asyncio.run(main())

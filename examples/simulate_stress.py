@@ -1,8 +1,8 @@
-"""A stress test without a node: a container follows a workload step by step, and its limits are felt.
+"""Run a stress test without a node: a container follows a workload until its limits throttle or kill it.
 
     python examples/simulate_stress.py
 
-The same workload can be followed by a real pod on a real node: see `trimtab stress`.
+`trimtab stress` lets a real pod on a real node follow the same workload.
 """
 
 from trimtab.kube import Resources
@@ -10,7 +10,7 @@ from trimtab.lab import GIB, ContainerSpec, NodePool, Scenario, SimulatedWorld, 
 
 MIB = 1 << 20
 
-# Levels that are held for ten minutes each, an hour in all, a sample a minute.
+# An hour with a new level every ten minutes and a sample every minute.
 workload = generate("step", seed=5, step=60.0, duration=3600.0, hold=600.0, regular=True)
 tight = Resources(cpu_request=300, cpu_limit=500, memory_request=256 * MIB, memory_limit=420 * MIB)
 spec = WorkloadSpec(
@@ -20,7 +20,7 @@ scene = Scenario(
     pools=(NodePool(count=1, cpu=2, memory=4 * GIB),), workloads=(spec,), demand=workload.to_trace(), noise=0
 )
 world = SimulatedWorld(scene)
-print("minute  wanted       used         throttled  restarts")
+print("minute  needed       used         throttled  restarts")
 for minute in range(60):
     world.step(60.0)
     if minute % 5 == 4:

@@ -1,12 +1,11 @@
-"""Let a pod live through a made-up day in ten minutes, and see how a strategy keeps up with it.
+"""Run a generated day on a pod in ten minutes, and see how a strategy sizes it.
 
     python examples/stress_test.py NAMESPACE [STRATEGY]
-    python examples/stress_test.py NAMESPACE --hours 3 --minutes 1    the first hours alone
+    python examples/stress_test.py NAMESPACE --hours 3 --minutes 1    only the first hours
 
-Uses your kubeconfig. It makes one small Deployment and its Service in the namespace and takes them away again. Step by
-step it is what smart-kube's stress test does: make a workload, upload it to the utilisation server, register the pod and
-its Service, connect them, then lead the pod through it period by period while what it uses is measured and it is
-resized in place.
+It uses your kubeconfig, creates a small Deployment and its Service in the namespace, and deletes them at the end. The steps
+are those of smart-kube's stress test: generate a workload, upload it to the utilisation server, register the pod and its
+Service, then let the pod follow the workload while its usage is measured and it is resized in place.
 """
 
 import argparse
@@ -35,7 +34,7 @@ async def main(namespace: str, strategy: str, *, hours: float, minutes: float, r
     for entry in journal.entries:
         bar = "#" * round(entry.used_cpu * 100) if entry.used_cpu > 0 else ""
         print(
-            f"{entry.period / 2:5.1f} h  asked {entry.cpu_request:.2f}  wanted {entry.wanted_cpu:.2f}  used {bar}"
+            f"{entry.period / 2:5.1f} h  requested {entry.cpu_request:.2f}  needed {entry.wanted_cpu:.2f}  used {bar}"
         )
     for name, value in journal.summary().items():
         print(f"{name:15} {value:,.3g}")
@@ -47,10 +46,13 @@ if __name__ == "__main__":
     )
     parser.add_argument("namespace")
     parser.add_argument("strategy", nargs="?", default="percentile")
-    parser.add_argument("--hours", type=float, default=24.0, help="of the day that are lived through")
-    parser.add_argument("--minutes", type=float, default=10.0, help="on the wall that they take")
+    parser.add_argument("--hours", type=float, default=24.0, help="the number of hours of the day")
+    parser.add_argument("--minutes", type=float, default=10.0, help="the minutes that they take")
     parser.add_argument(
-        "--source-setting", action="append", default=[], help="as of `trimtab stress`, such as reach=direct"
+        "--source-setting",
+        action="append",
+        default=[],
+        help="a setting of the usage source, such as reach=direct",
     )
     given = parser.parse_args()
     reach = dict(each.split("=", 1) for each in given.source_setting)

@@ -1,13 +1,13 @@
-"""Make the networks that ship with Trimtab anew: what was trained on, with which settings and seed.
+"""Train the networks that ship with Trimtab, with the same data, settings and seed.
 
     python examples/train_weights.py TRACES --learner forecaster --folder made
-    python examples/train_weights.py TRACES --brief     to see that it runs
+    python examples/train_weights.py TRACES --brief     a short run, to check that it works
 
 It needs what training needs: pip install '.[train]'.
 
-TRACES is a folder with a folder a set, each with a parquet file, of which four are trained on; all others are left for
-the test. What comes out depends on the last bit of the machine's arithmetic, so it is as good as the shipped one and
-not the same. On one NVIDIA H200 with four workers each takes four to five minutes; on two cores about an hour.
+TRACES is a folder with one folder per dataset, each with a parquet file. Four datasets are used for training; all others
+are kept for tests. The result depends on the last bit of the machine's arithmetic, so it is as good as the shipped one but
+not equal. On one NVIDIA H200 with four workers each takes four to five minutes; on two cores about an hour.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ DATA = {
 
 
 class Extent(NamedTuple):
-    """How much is learned."""
+    """The amount of training."""
 
     updates: int
     containers: int
-    """Of a family of generators, or of a shard of episodes."""
+    """The containers of a family of generators, or of a shard of episodes."""
     steps: int
-    """Of an update; PPO takes as many as its episodes have."""
+    """The steps of an update; PPO uses all steps of its episodes."""
 
 
 SHIPPED = {"forecaster": Extent(110, 500, 200), "ppo": Extent(260, 256, 0), "sac": Extent(160, 256, 200)}
@@ -59,7 +59,7 @@ BRIEF = Extent(updates=2, containers=4, steps=2)
 
 
 def recording(folder: Path, name: str) -> Trace:
-    """A set as it was trained on. Bitbrains' active memory falls near nothing, which no container's does: left out."""
+    """Return a dataset as used for training, without Bitbrains' memory, which drops to almost nothing unlike containers'."""
     trace = read_trace(folder / name / f"{name}.parquet")
     columns = np.random.default_rng(5).permutation(trace.container_count)[:MOST_CONTAINERS]
     trace, rows = trace.select_columns(np.sort(columns)), round(MOST_DAYS * 86400 / trace.step)
@@ -85,18 +85,18 @@ def learner(name: str, folder: Path, extent: Extent, workers: Workers[Any, Any])
 
 
 def data(name: str) -> list[str]:
-    """What a learner learns from, in words."""
+    """Describe the training data of a learner."""
     sets = (*SHORT, *LONG) if name == "forecaster" else LONG
     return ["generators: " + ", ".join(sources.TRAINED_FAMILIES), *(DATA[each] for each in sets)]
 
 
 @contextmanager
-def hired(many: int) -> Iterator[Workers[Any, Any]]:
-    """So many processes that make examples and live through episodes; this one alone where it is one."""
-    if many == 1:
+def start_workers(count: int) -> Iterator[Workers[Any, Any]]:
+    """Start worker processes that generate examples and run episodes; one worker is this process."""
+    if count == 1:
         yield run_locally
         return
-    with get_context("forkserver").Pool(many) as pool:
+    with get_context("forkserver").Pool(count) as pool:
         yield lambda work, parts: pool.map(work, list(parts), chunksize=1)
 
 
@@ -106,20 +106,20 @@ def main() -> None:
     parser.add_argument("--learner", choices=SHIPPED, default="forecaster")
     parser.add_argument("--folder", type=Path, default=Path("made"))
     parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--brief", action="store_true", help="very little of everything, to see that it runs")
+    parser.add_argument("--brief", action="store_true", help="a short run, to check that it works")
     given = parser.parse_args()
     extent = BRIEF if given.brief else SHIPPED[given.learner]
-    with hired(given.workers) as workers:
+    with start_workers(given.workers) as workers:
         made = learner(given.learner, given.traces, extent, workers)
 
-        def told(done: int, figures: dict[str, float]) -> None:
+        def report(done: int, figures: dict[str, float]) -> None:
             print(f"{done:4d} {made.objective} {figures[made.objective]:.4f}")
 
         figures = loop.train(
             made,
             given.folder,
             updates=extent.updates,
-            on_update=told,
+            on_update=report,
             command=f"examples/train_weights.py TRACES --learner {given.learner}{' --brief' if given.brief else ''}",
             data=data(given.learner),
         )

@@ -1,10 +1,10 @@
-"""A planner plugin for Trimtab in Python: it plans as Trimtab does, and carries out one step at a time.
+"""A planner plugin for Trimtab in Python: it plans as the built-in planner does, and takes one action at a time.
 
-Who wants to see what each deed brings before the next is done, runs this beside the operator,
+Use it to see the effect of each action before the next one. Run it beside the operator,
 
     python examples/plugins/python/one_step.py --register 127.0.0.1:9444
 
-and names it in the operator's configuration, for all namespaces or for some:
+and name it in the operator's configuration, for all namespaces or for some:
 
     intents:
       planners: {shop: one-step}
@@ -33,7 +33,7 @@ from trimtab.plugins import Settings
 
 
 class OneStep:
-    """Of a plan of many deeds only the first."""
+    """Return only the first action of a plan."""
 
     settings_type: ClassVar[type[Settings]] = Settings
 
@@ -55,17 +55,21 @@ class OneStep:
         plan = self._planner.plan(state, goal, **known, now=now, budget=budget or SearchBudget())
         if len(plan.actions) < 2:
             return plan
-        left_out = f"{len(plan.actions) - 1} more deeds wait for what the first brings"
-        return msgspec.structs.replace(plan, actions=plan.actions[:1], why=(*plan.why, left_out))
+        waiting = f"{len(plan.actions) - 1} more actions wait for the effect of the first"
+        return msgspec.structs.replace(plan, actions=plan.actions[:1], why=(*plan.why, waiting))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--register", default="127.0.0.1:9444", help="where the operator takes registrations")
-    parser.add_argument("--listen", default="127.0.0.1:0", help="where to listen")
-    told = parser.parse_args()
+    parser.add_argument(
+        "--register", default="127.0.0.1:9444", help="the address at which the operator accepts registrations"
+    )
+    parser.add_argument("--listen", default="127.0.0.1:0", help="the address to listen on")
+    options = parser.parse_args()
     service = PlannerService(OneStep())
-    with serve_plugin(service, name="one-step", address=told.listen, register_at=told.register) as plugin:
+    with serve_plugin(
+        service, name="one-step", address=options.listen, register_at=options.register
+    ) as plugin:
         print(f"listening at {plugin.endpoint}", flush=True)
         plugin.wait()
 

@@ -11,12 +11,12 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("cluster", ["20 pods, of which 6 wait: they need 3 nodes", "14 cores asked for, 6.9 used"]),
+        ("cluster", ["20 pods, of which 6 are pending: they need 3 nodes", "14 cores requested, 6.9 used"]),
         (
             "pods",
-            ["cpu_request=250", "Error: attempting to set pod memory limit", "1 restart", "takes its place"],
+            ["cpu_request=250", "Error: attempting to set pod memory limit", "1 restart", "replaces it"],
         ),
-        ("deployment", ["2 replicas: 99 % of requests", "6 of the new template, 6 ready"]),
+        ("deployment", ["2 replicas: 99 % of requests", "6 have the new template, 6 ready"]),
         ("vpa", ["vpa       48 h", "trimtab   48 h"]),
         ("stress", ["100%"]),
     ],

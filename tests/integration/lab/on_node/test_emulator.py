@@ -304,7 +304,7 @@ def test_emulator_agent_sizes_a_real_pod_like_a_simulated_one(episode: Early[lis
 
 def test_emulator_example_leads_a_pod_through_hours_and_removes_it(example: Early[list[str]]) -> None:
     told = example.outcome()
-    assert [line.split()[:2] for line in told if " asked " in line] == [
+    assert [line.split()[:2] for line in told if " requested " in line] == [
         [f"{half / 2}", "h"] for half in range(6)
     ]
     (periods,) = [line.split() for line in told if line.startswith("periods")]
