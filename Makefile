@@ -19,7 +19,7 @@ ONE_CORE_EACH := GOMAXPROCS=1
 # And less again when it seldom collects garbage: kubectl a fifth, an API server a tenth, for 200 MiB that this one takes more.
 FEW_COLLECTIONS := GOGC=800 GOMEMLIMIT=700MiB
 
-.PHONY: help setup lint format test all-tests compiled test-fast coverage test-lowest test-deps recordings fuzz soak soak-operator bench demo docs reference cluster cluster-down crds lock clean
+.PHONY: help setup lint format test all-tests compiled test-fast coverage test-lowest test-deps recordings fuzz soak soak-operator bench audit demo docs reference cluster cluster-down crds lock clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1mmake %-13s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -105,6 +105,10 @@ soak-operator: test-deps ## Kill 100 leaders of the operator, and take Prometheu
 BY_HAND := bench/effects.py bench/fit_workloads.py
 bench: test-deps ## Measure ourselves beside our peers: all of bench/, or one with BENCH=informer; TRACES=FOLDER has recordings
 	@for file in $(if $(BENCH),bench/$(BENCH).py,$(filter-out $(BY_HAND),$(sort $(wildcard bench/*.py)))); do echo "==> $$file"; python "$$file"; done
+
+# Fails where the advisories of a package cannot be had, as behind a mirror without them.
+audit: setup ## Compare the locked packages of the image with the known vulnerabilities
+	uv tool run --from 'pip-audit>=2.9,<3' pip-audit --strict --require-hashes --disable-pip --requirement requirements-runtime.lock
 
 demo: .venv/.installed ## See what Trimtab does, in a minute: a simulated week under the real operator, in the browser
 	@trimtab demo

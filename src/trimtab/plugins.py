@@ -7,6 +7,7 @@ outside all packages, so that each can have a family; what a family's classes do
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -25,6 +26,10 @@ class Settings(DocumentedModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
+    file_fields: ClassVar[tuple[str, ...]] = ()
+    """The fields that name something installed or the path of a file. Objects of a cluster may give names only: a path
+    would have the operator open any of its files for whoever may write a policy."""
+
 
 class Plugin(Protocol):
     """The interface that the classes of all families share."""
@@ -33,6 +38,8 @@ class Plugin(Protocol):
 
 
 P = TypeVar("P", bound=Plugin)
+
+_INSTALLED_NAME = re.compile(r"[A-Za-z0-9]([-_A-Za-z0-9]*[A-Za-z0-9])?")
 
 
 @cache
@@ -79,6 +86,17 @@ class Family(Generic[P]):
         except ValidationError as error:
             problems = self.describe_setting_problems(name, given, error)
             raise TrimtabError(f"{self.noun} {name}: {'; '.join(problems)}") from None
+
+    def find_path_problem(self, name: str, given: Mapping[str, Any]) -> str:
+        """Describe a setting that is a path where only names are allowed; empty if there is none."""
+        for field in self.load_type(name).settings_type.file_fields:
+            value = given.get(field)
+            if isinstance(value, str) and not _INSTALLED_NAME.fullmatch(value):
+                return f"{field}: must be the name of what is installed, such as {self._default(name, field)!r}, not a path"
+        return ""
+
+    def _default(self, name: str, field: str) -> Any:
+        return self.load_type(name).settings_type.model_fields[field].default
 
     def describe_setting_problems(
         self, name: str, given: Mapping[str, Any], error: ValidationError, *, prefix: str = ""

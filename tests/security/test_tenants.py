@@ -31,6 +31,7 @@ from trimtab.kube.kinds.policies import Policy
 from trimtab.operator.config.intents import IntentSettings
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.intents.state_builder import build_goal
+from trimtab.operator.policy.resolver import build_default_policy, build_effective_policy
 from trimtab.operator.policy.validation import review_policy
 from trimtab.operator.policy_matching import PolicyMatcher
 
@@ -176,3 +177,35 @@ def test_hold_has_a_short_reason_of_one_line() -> None:
     assert hold is not None
     assert str(hold).isprintable()
     assert len(str(hold)) < 4000
+
+
+@pytest.mark.parametrize("strategy", ["learned", "forecaster"])
+@pytest.mark.parametrize(
+    "weights",
+    [
+        "/etc/shadow.npz",
+        "../../../../../../etc/hostname",
+        "/proc/self/environ",
+        "mine/weights.npz",
+        "a\x00b",
+        "",
+    ],
+)
+def test_policy_names_no_file_of_the_operator(strategy: str, weights: str) -> None:
+    """The operator opened any path, and its message told if the file exists."""
+    spec = {"strategy": {"name": strategy, "settings": {"weights": weights}}}
+    stated = OptimizationPolicy.read(
+        {"kind": "OptimizationPolicy", "metadata": {"name": "a", "namespace": "app"}, "spec": spec}
+    )
+    (problem,) = review_policy(stated, others=(), config=OperatorConfig()).problems
+    assert problem.startswith("spec.strategy.settings.weights: must be the name of")
+    # A policy that was stored while no webhook ran is not used either.
+    stored = replace(policy("a", namespace="app"), spec=stated.spec)
+    assert build_effective_policy(stored, OperatorConfig()).problem == problem
+
+
+def test_administrator_may_configure_weights_by_path() -> None:
+    strategy = {"name": "learned", "settings": {"weights": "/weights/mine.npz"}}
+    effective = build_default_policy(OperatorConfig.model_validate({"defaultPolicy": {"strategy": strategy}}))
+    assert effective is not None
+    assert effective.problem == ""

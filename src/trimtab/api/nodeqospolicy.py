@@ -13,7 +13,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from trimtab.api.fields import Bool, Count, Int, Percent, Text, UniqueItems
+from trimtab.api.fields import Bool, Count, Int, NamespaceName, Percent, Text, UniqueItems
 from trimtab.api.kind import AGE_COLUMN, READY_COLUMN, Kind, KindNames, PrinterColumn
 from trimtab.api.meta import Condition, LabelSelector
 from trimtab.api.model import ApiModel, StatusModel, ValidationRule
@@ -304,6 +304,28 @@ class SystemSpec(ApiModel):
     """The value of vm.watermark_scale_factor, in ten-thousandths of the node's memory."""
 
 
+Namespaces = Annotated[tuple[NamespaceName, ...], Field(max_length=256), UniqueItems()]
+
+
+class TierNamespacesSpec(ApiModel):
+    """Restrict the tiers that pods may choose by the label `trimtab.io/qos` and the annotation `trimtab.io/cache-class`.
+
+    Whoever can create pods can set both, and a better tier takes CPU and cache from other namespaces.
+    """
+
+    lsr: Namespaces | None = None
+    """The namespaces whose pods may choose the tier LSR or the cache class `guaranteed`; all when left out. Pods elsewhere
+    are treated by their QoS class."""
+
+    ls: Namespaces | None = None
+    """The namespaces whose BestEffort pods may choose the tier LS, or a cache class above their tier; all when left out."""
+
+    def allows(self, tier: str, namespace: str) -> bool:
+        """Return True if pods of a namespace may choose a tier, LSR or LS, above that of their QoS class."""
+        allowed = self.lsr if tier == CACHE_CLASSES["guaranteed"] else self.ls
+        return allowed is None or namespace in allowed
+
+
 class NodeQoSPolicySpec(ApiModel):
     """The desired QoS settings."""
 
@@ -313,6 +335,9 @@ class NodeQoSPolicySpec(ApiModel):
     weight: Annotated[Int, Field(ge=1, le=1000)] = 100
     """The weight that decides if several policies select a node: the heaviest applies, among equals the first by
     name."""
+
+    tier_namespaces: TierNamespacesSpec = TierNamespacesSpec()
+    """Restrict which namespaces may choose a tier; a label or annotation elsewhere has no effect."""
 
     cpu_suppress: CPUSuppressSpec = CPUSuppressSpec()
     """Leave best-effort pods only the CPU that the others do not need."""

@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Final, Protocol
 
-from trimtab.api.nodeqospolicy import CACHE_CLASS, CACHE_CLASSES
+from trimtab.api.nodeqospolicy import CACHE_CLASS, CACHE_CLASSES, TierNamespacesSpec
 from trimtab.kube.kinds.pods import Resources
 from trimtab.node.cgroups import QosClass
 
@@ -32,18 +32,32 @@ class Tier(StrEnum):
     """Best-effort: uses what others leave."""
 
 
-def resolve_tier(label: str | None, qos: QosClass) -> Tier:
-    """Return the tier of a valid label; else BE for the BestEffort class and LS for the others."""
+_RANKS = {Tier.BE: 0, Tier.LS: 1, Tier.LSR: 2}
+
+
+def resolve_tier(label: str | None, qos: QosClass, namespace: str, allowed: TierNamespacesSpec) -> Tier:
+    """Return the tier of a valid label that the namespace may choose; else BE for the BestEffort class and LS for the
+    others.
+    """
+    own = Tier.BE if qos is QosClass.BEST_EFFORT else Tier.LS
     try:
-        return Tier((label or "").upper())
+        chosen = Tier((label or "").upper())
     except ValueError:
-        return Tier.BE if qos is QosClass.BEST_EFFORT else Tier.LS
+        return own
+    return _limit_tier(chosen, own, namespace, allowed)
 
 
-def resolve_cache_tier(annotations: Mapping[str, str], tier: Tier) -> Tier:
-    """Return the tier whose cache class a pod uses: that of its annotation, or else its own."""
+def resolve_cache_tier(
+    annotations: Mapping[str, str], tier: Tier, namespace: str, allowed: TierNamespacesSpec
+) -> Tier:
+    """Return the tier whose cache class a pod uses: that of its annotation if it may choose it, or else its own."""
     named = CACHE_CLASSES.get(annotations.get(CACHE_CLASS, "").lower())
-    return tier if named is None else Tier(named)
+    return tier if named is None else _limit_tier(Tier(named), tier, namespace, allowed)
+
+
+def _limit_tier(chosen: Tier, own: Tier, namespace: str, allowed: TierNamespacesSpec) -> Tier:
+    is_better = _RANKS[chosen] > _RANKS[own]
+    return own if is_better and not allowed.allows(chosen.value, namespace) else chosen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -168,6 +168,14 @@ TEMPLATE_ATTACKS: dict[str, Object] = {
     "another container": in_pod(containers=[{"name": "evil", "image": "evil"}]),
     "another init container": in_pod(initContainers=[{"name": "evil", "image": "evil"}]),
     "container less": in_pod(containers=[{"name": "log", "$patch": "delete"}]),
+    "container moved to the first init container": in_pod(
+        containers=[{"name": "log", "$patch": "delete"}],
+        initContainers=[
+            *[each for each in POD_SPEC["containers"] if each["name"] == "log"],
+            {"name": "proxy"},
+        ],
+        **{"$setElementOrder/initContainers": [{"name": "log"}, {"name": "proxy"}]},
+    ),
     "host path": in_pod(volumes=[{"name": "root", "hostPath": {"path": "/"}}]),
     "host network": in_pod(hostNetwork=True),
     "host pids": in_pod(hostPID=True),

@@ -13,6 +13,7 @@ from trimtab.api.nodeqospolicy import (
     CPUBurstSpec,
     NodeQoSPolicySpec,
     ResctrlSpec,
+    TierNamespacesSpec,
 )
 from trimtab.node.arbiter import KnobRef, Value
 from trimtab.node.arbiter.host_knobs import CACHE_SHARES
@@ -66,7 +67,7 @@ async def _entitled(
 def test_tier_defaults_read_tier_from_label_or_cgroup(
     parent: str, labels: dict[str, str], expected: Tier
 ) -> None:
-    assert resolve_container_tier(_subject(parent, labels=labels)) is expected
+    assert resolve_container_tier(_subject(parent, labels=labels), TierNamespacesSpec()) is expected
 
 
 @pytest.mark.parametrize("parent", [f"/{BE}/pod1", "kubepods-besteffort-pod1.slice"])

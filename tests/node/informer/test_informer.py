@@ -14,6 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from trimtab.api import NodeQoSPolicy
+from trimtab.api.nodeqospolicy import TierNamespacesSpec
 from trimtab.kube.auth import Connection
 from trimtab.kube.auth.credentials import LocalCredentialProvider
 from trimtab.kube.kinds.custom import QosPolicy, select_qos_policy
@@ -358,7 +359,7 @@ def test_inotify_watch_uses_one_descriptor_for_any_number_of_pods(states: NodeIn
     ],
 )
 def test_pod_tier_is_the_label_or_the_qos_class(label: str | None, qos: QosClass, tier: Tier) -> None:
-    assert resolve_tier(label, qos) is tier
+    assert resolve_tier(label, qos, "shop", TierNamespacesSpec()) is tier
 
 
 def policy(name: str, **spec: Any) -> QosPolicy:

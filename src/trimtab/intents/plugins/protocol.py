@@ -5,11 +5,12 @@ They replace the generated code of gRPC, which is untyped and bound to one relea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
+from urllib.parse import unquote
 
 import grpc
 from google.protobuf.message import Message
@@ -20,6 +21,20 @@ from trimtab.intents.plugins.messages import plugin_pb2 as pb
 VERSION = "v1"
 _PACKAGE = "trimtab.plugin.v1"
 _MAX_MESSAGE_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The other side of a call that a server receives."""
+
+    address: str
+    """The IP address that the call comes from; empty for a socket in the file system."""
+    names: frozenset[str] | None
+    """The names that the caller's certificate is valid for; None without TLS."""
+
+
+Authorize = Callable[[Any, Caller], None]
+"""Raise CallRefusedError if a caller may not send a request."""
 
 Q = TypeVar("Q", bound=Message)
 A = TypeVar("A", bound=Message)
@@ -43,9 +58,9 @@ class UnaryCall(Generic[Q, A]):
         answer: A = ask(request, timeout=timeout)
         return answer
 
-    def handler(self, answer: Callable[[Q], A]) -> grpc.RpcMethodHandler[Q, A]:
+    def handler(self, answer: Callable[[Q], A], authorize: Authorize) -> grpc.RpcMethodHandler[Q, A]:
         return grpc.unary_unary_rpc_method_handler(
-            lambda request, context: _answer_or_abort(answer, request, context),
+            lambda request, context: _answer_or_abort(answer, authorize, request, context),
             request_deserializer=self.request_type.FromString,
             response_serializer=_serialize,
         )
@@ -68,9 +83,11 @@ class StreamCall(Generic[Q, A]):
         )
         yield from ask(request, timeout=timeout)
 
-    def handler(self, answer: Callable[[Q], Sequence[A]]) -> grpc.RpcMethodHandler[Q, A]:
+    def handler(
+        self, answer: Callable[[Q], Sequence[A]], authorize: Authorize
+    ) -> grpc.RpcMethodHandler[Q, A]:
         return grpc.unary_stream_rpc_method_handler(
-            lambda request, context: iter(_answer_or_abort(answer, request, context)),
+            lambda request, context: iter(_answer_or_abort(answer, authorize, request, context)),
             request_deserializer=self.request_type.FromString,
             response_serializer=_serialize,
         )
@@ -114,9 +131,11 @@ class PluginTls:
         )
 
 
-def dial(endpoint: str, tls: PluginTls | None) -> grpc.Channel:
-    """Create a channel to an endpoint. It connects on the first call and reconnects by itself."""
-    options = [
+def dial(endpoint: str, tls: PluginTls | None, *, server_name: str = "") -> grpc.Channel:
+    """Create a channel to an endpoint. It connects on the first call and reconnects by itself. With TLS, the server's
+    certificate must be valid for `server_name`, or else for the host of the endpoint.
+    """
+    options: list[tuple[str, int | str]] = [
         ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
         ("grpc.initial_reconnect_backoff_ms", 200),
         ("grpc.max_reconnect_backoff_ms", 5_000),
@@ -125,6 +144,8 @@ def dial(endpoint: str, tls: PluginTls | None) -> grpc.Channel:
     ]
     if tls is None:
         return grpc.insecure_channel(endpoint, options=options)
+    if server_name:
+        options.append(("grpc.ssl_target_name_override", server_name))
     return grpc.secure_channel(endpoint, tls.client_credentials(), options=options)
 
 
@@ -132,6 +153,8 @@ def listen(
     address: str,
     tls: PluginTls | None,
     calls: Sequence[tuple[UnaryCall[Any, Any] | StreamCall[Any, Any], Any]],
+    *,
+    authorize: Authorize = lambda _request, _caller: None,
 ) -> tuple[grpc.Server, int]:
     """Start a server for these calls and return it with its port. Without a host it listens on all addresses."""
     server = grpc.server(
@@ -140,7 +163,7 @@ def listen(
     )
     services: dict[str, dict[str, grpc.RpcMethodHandler[Any, Any]]] = {}
     for call, answer in calls:
-        services.setdefault(call.service, {})[call.name] = call.handler(answer)
+        services.setdefault(call.service, {})[call.name] = call.handler(answer, authorize)
     for service, handlers in services.items():
         handler = grpc.method_handlers_generic_handler(f"{_PACKAGE}.{service}", handlers)
         server.add_generic_rpc_handlers((handler,))
@@ -168,8 +191,22 @@ def _serialize(message: Message) -> bytes:
     return message.SerializeToString()
 
 
-def _answer_or_abort(answer: Callable[[Any], Any], request: Any, context: grpc.ServicerContext) -> Any:
+def _answer_or_abort(
+    answer: Callable[[Any], Any], authorize: Authorize, request: Any, context: grpc.ServicerContext
+) -> Any:
     try:
+        authorize(request, _identify_caller(context.peer(), context.auth_context()))
         return answer(request)
     except CallRefusedError as refused:
         context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(refused))
+
+
+def _identify_caller(peer: str, auth: Mapping[str, Any]) -> Caller:
+    """Read gRPC's words for a caller: ipv4:10.0.0.7:41000, ipv6:%5B::1%5D:41000 or unix:PATH."""
+    scheme, _, rest = unquote(peer).partition(":")
+    address = rest.rpartition(":")[0].strip("[]").partition("%")[0] if scheme in {"ipv4", "ipv6"} else ""
+    if b"ssl" not in auth.get("transport_security_type", ()):
+        return Caller(address, names=None)
+    # As TLS clients do for servers: the common name counts only where there are no alternative names.
+    names = [*auth.get("x509_subject_alternative_name", ())] or [*auth.get("x509_common_name", ())]
+    return Caller(address, names=frozenset(each.decode(errors="replace") for each in names))

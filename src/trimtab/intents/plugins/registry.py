@@ -1,5 +1,9 @@
 """The registry of plugins: they register, the operator connects back, and then checks their health.
 
+A plugin proves its name by its certificate, when it registers and when the operator connects to it, so that nobody can
+take the name of another. It may name the address that it calls from, and others only if the configuration allows them:
+otherwise it could have the operator connect to any server.
+
 A plugin that does not answer is checked less and less often, and is not used meanwhile. If it stays away, a
 registered plugin is removed; a configured one is not. Calls come from planning threads, so everything here is
 thread-safe. Time is an argument.
@@ -7,11 +11,13 @@ thread-safe. Time is an argument.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import TypeVar
 
 import grpc
@@ -22,6 +28,7 @@ from trimtab.intents.plugins.protocol import (
     INFO,
     REGISTER,
     VERSION,
+    Caller,
     CallRefusedError,
     PluginTls,
     describe_rpc_error,
@@ -44,6 +51,9 @@ REGISTER_INTERVAL = 30.0
 """The seconds after which a plugin should register again."""
 MAX_PLUGINS = 64
 """The most plugins, because each has a channel and is called for every plan."""
+
+MAX_ENDPOINT = 300
+"""The most characters of an endpoint: a DNS name has at most 253."""
 
 _NAME = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?")
 _ENDPOINT = re.compile(r"unix:/?.+|[^\s/]+:\d{1,5}")
@@ -93,8 +103,11 @@ class RegisteredPlugin:
 class PluginRegistry:
     """All plugins; `serve` accepts registrations, `check` must be called regularly."""
 
-    def __init__(self, *, tls: PluginTls | None = None, timeout: float = 2.0) -> None:
+    def __init__(
+        self, *, tls: PluginTls | None = None, timeout: float = 2.0, allowed_endpoints: Collection[str] = ()
+    ) -> None:
         self._tls = tls
+        self._allowed_endpoints = allowed_endpoints
         self._timeout = timeout
         self._plugins: dict[PluginKey, RegisteredPlugin] = {}
         self._lock = threading.Lock()
@@ -102,19 +115,24 @@ class PluginRegistry:
     @contextmanager
     def serve(self, address: str) -> Iterator[int]:
         """Accept registrations at this address; yield the port."""
-        server, port = listen(address, self._tls, [(REGISTER, self.register)])
+        server, port = listen(address, self._tls, [(REGISTER, self.register)], authorize=self._authorize)
         try:
             yield port
         finally:
             server.stop(grace=0.5).wait()
             self.close()
 
+    def _authorize(self, info: pb.PluginInfo, caller: Caller) -> None:
+        if problem := find_registration_problem(info, caller, self._allowed_endpoints):
+            log.warning("plugin.registration_rejected", reason=problem, caller=caller.address)
+            raise CallRefusedError(problem)
+
     def register(self, info: pb.PluginInfo) -> pb.RegisterResponse:
         """Add a plugin after it has answered; raise CallRefusedError with the reason if it cannot be added."""
         if wrong := find_plugin_problem(info):
             raise CallRefusedError(wrong)
         known = self._find_at_endpoint(info) or RegisteredPlugin(
-            info, dial(info.endpoint, self._tls), is_configured=False
+            info, self._dial(info, is_configured=False), is_configured=False
         )
         # Called before it is added: otherwise anyone could displace a working plugin by registering its name
         # with an address that does not answer.
@@ -131,7 +149,7 @@ class PluginRegistry:
         """Add a plugin that the configuration names; it is available whenever it answers."""
         if wrong := find_plugin_problem(info):
             raise CallRefusedError(wrong)
-        self._add(RegisteredPlugin(info, dial(info.endpoint, self._tls), is_configured=True))
+        self._add(RegisteredPlugin(info, self._dial(info, is_configured=True), is_configured=True))
 
     def list_all(self) -> list[RegisteredPlugin]:
         with self._lock:
@@ -204,6 +222,10 @@ class PluginRegistry:
                 known.mark_available()
         known.check_at = now + CHECK_BACKOFF.delay(known.failures + 1)
 
+    def _dial(self, info: pb.PluginInfo, *, is_configured: bool) -> grpc.Channel:
+        """Connect. A registered plugin has to prove its name, a configured one the host of its endpoint."""
+        return dial(info.endpoint, self._tls, server_name="" if is_configured else info.name)
+
     def _redial(self, known: RegisteredPlugin) -> None:
         """Reconnect, because our own certificate may have been renewed and a channel keeps the one that it was
         created with.
@@ -211,7 +233,7 @@ class PluginRegistry:
         if self._tls is None or self.get(known.info.type, known.info.name) is not known:
             return
         with suppress(OSError):  # the files are being replaced
-            old, known.channel = known.channel, dial(known.info.endpoint, self._tls)
+            old, known.channel = known.channel, self._dial(known.info, is_configured=known.is_configured)
             old.close()
 
     def _forget(self, known: RegisteredPlugin) -> None:
@@ -229,8 +251,46 @@ def find_plugin_problem(info: pb.PluginInfo) -> str:
         return "type: must be an actuator or a planner"
     if not _NAME.fullmatch(info.name) or len(info.name) > 63:
         return f"name: {info.name!r} must be lower-case letters, digits and dashes"
-    if not _ENDPOINT.fullmatch(info.endpoint):
-        return f"endpoint: {info.endpoint!r} must be HOST:PORT or unix:PATH"
+    if len(info.endpoint) > MAX_ENDPOINT or not _ENDPOINT.fullmatch(info.endpoint):
+        return f"endpoint: {info.endpoint[:MAX_ENDPOINT]!r} must be HOST:PORT or unix:PATH"
     if VERSION not in info.versions:
         return f"versions: this operator speaks {VERSION}, not {', '.join(info.versions) or 'any of none'}"
     return ""
+
+
+def find_registration_problem(info: pb.PluginInfo, caller: Caller, allowed_endpoints: Collection[str]) -> str:
+    """Describe why a caller may not register this plugin; empty if it may."""
+    if problem := find_plugin_problem(info):
+        return problem
+    if caller.names is not None and info.name not in caller.names:
+        names = ", ".join(sorted(caller.names)) or "nobody"
+        return (
+            f"name: the certificate is for {names[:256]!r}, not for {info.name}; issue one with that DNS name"
+        )
+    host = info.endpoint.rpartition(":")[0].strip("[]")
+    if _is_loopback(caller.address):  # in the operator's own pod
+        is_own = info.endpoint.startswith("unix:") or _is_loopback(host)
+    else:
+        is_own = _parse_address(host) is not None and _parse_address(host) == _parse_address(caller.address)
+    if is_own or any(fnmatchcase(info.endpoint, pattern) for pattern in allowed_endpoints):
+        return ""
+    return (
+        f"endpoint: {info.endpoint!r} is not at {caller.address or 'the socket'}, from which the plugin registers; "
+        "register that address, or allow the endpoint in intents.plugins.endpoints"
+    )
+
+
+def _parse_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return None
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+        return address.ipv4_mapped
+    return address
+
+
+def _is_loopback(host: str) -> bool:
+    """Tell if a host is in this pod, as the other end of a socket in the file system is, which has no address."""
+    address = _parse_address(host)
+    return host in {"", "localhost"} or (address is not None and address.is_loopback)

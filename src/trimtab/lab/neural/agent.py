@@ -46,6 +46,8 @@ OOM_NEED_SHARE = 0.5
 class AgentStrategySettings(Settings):
     """The name of the agent."""
 
+    file_fields: ClassVar = ("weights",)
+
     weights: str = "ppo"
     """The agent: ppo or sac, which ship with Trimtab and lose to unchanged requests on workloads of other kinds than they
     were trained on, or the path of an .npz file that `trimtab train` has written."""

@@ -61,6 +61,8 @@ OOM_NEED_SHARE = 0.5
 class ForecasterSettings(Settings):
     """Settings of the strategy."""
 
+    file_fields: ClassVar = ("weights",)
+
     weights: str = "forecaster"
     """The network: the one that ships with Trimtab, or the path of an .npz file that `trimtab train` has written."""
     cpu_risk: float = Field(default=0.02, gt=0, lt=1)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from trimtab.api.nodeqospolicy import NodeQoSPolicySpec
+from trimtab.api.nodeqospolicy import NodeQoSPolicySpec, TierNamespacesSpec
 from trimtab.node.arbiter import KnobRef, Value
 from trimtab.node.arbiter.host_knobs import CACHE_SHARES
 from trimtab.node.cgroups import UNLIMITED, CgroupVersion, QosClass
@@ -34,9 +34,10 @@ def parse_qos_class(subject: RuntimeContainer) -> QosClass:
     return next(found, QosClass.GUARANTEED)
 
 
-def resolve_container_tier(subject: RuntimeContainer) -> Tier:
-    """Return the tier by the label, or by the QoS class."""
-    return resolve_tier(subject.labels.get(TIER_LABEL), parse_qos_class(subject))
+def resolve_container_tier(subject: RuntimeContainer, allowed: TierNamespacesSpec) -> Tier:
+    """Return the tier by the label, if the namespace may choose it, or by the QoS class."""
+    label = subject.labels.get(TIER_LABEL)
+    return resolve_tier(label, parse_qos_class(subject), subject.namespace, allowed)
 
 
 class TierDefaults:
@@ -55,8 +56,9 @@ class TierDefaults:
         if self.policy is None or not subject.cgroup_parent:
             return NO_ADJUSTMENT
         # Runtimes do not know priorities: only the view knows critical pods, which are never best-effort.
-        tier = Tier.LS if pod is not None and pod.is_critical else resolve_container_tier(subject)
-        cache = resolve_cache_tier(subject.annotations, tier)
+        allowed = self.policy.tier_namespaces
+        tier = Tier.LS if pod is not None and pod.is_critical else resolve_container_tier(subject, allowed)
+        cache = resolve_cache_tier(subject.annotations, tier, subject.namespace, allowed)
         limited = [pod.cgroup] if pod is not None and tier is Tier.BE else []
         if parse_qos_class(subject) is QosClass.BEST_EFFORT:
             limited.append(self.view.best_effort_cgroup)

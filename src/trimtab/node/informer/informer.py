@@ -16,6 +16,7 @@ from typing import Never
 
 import structlog
 
+from trimtab.api.nodeqospolicy import TierNamespacesSpec
 from trimtab.kube.cache.informer import Scope
 from trimtab.kube.cache.informer_set import InformerSet
 from trimtab.kube.cache.store import Cache
@@ -136,6 +137,8 @@ class NodeInformer:
         self._policies = informers.watch_resource(NODE_QOS_POLICIES, qos_policy_projection(), optional=True)
         self._pods.on_change(lambda _old, _new: self._mark_changed())
         self._nodes.on_change(lambda _old, _new: self._mark_changed())
+        # A policy may restrict the tiers that pods choose.
+        self._policies.on_change(lambda _old, _new: self._mark_changed())
         return informers
 
     async def wait_synced(self) -> None:
@@ -189,12 +192,20 @@ class NodeInformer:
             if is_recent(self._kubelet_updated_at, now, within=KUBELET_FRESH_SECONDS)
             else {},
         )
-        node = self._nodes.get(self._node)
+        node, policy = self._nodes.get(self._node), self.policy
         return replace(
             self._view,
             cpus=self._read_cpus(),
             memory=read_memory_total(self._proc),
-            pods=build_pod_views(found, known, hierarchy=self.hierarchy, layout=layout),
+            pods=build_pod_views(
+                found,
+                known,
+                hierarchy=self.hierarchy,
+                layout=layout,
+                tier_namespaces=policy.spec.tier_namespaces
+                if policy and policy.spec
+                else TierNamespacesSpec(),
+            ),
             labels=node.labels if node else (),
             pods_cgroup=layout.pods_path,
             best_effort_cgroup=layout.qos_path(QosClass.BEST_EFFORT),

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import structs
 
+from trimtab.api.nodeqospolicy import TierNamespacesSpec
 from trimtab.kube.kinds.pods import Resources
 from trimtab.node.cgroups import CgroupLayout, Hierarchy, parse_container_id
 from trimtab.node.cgroups.layout import PodCgroup
@@ -44,11 +45,16 @@ def _index_api_pods(pods: Iterable[KnownPod]) -> dict[str, KnownPod]:
 
 
 def build_pod_views(
-    found: Iterable[PodCgroup], known: Mapping[str, KnownPod], *, hierarchy: Hierarchy, layout: CgroupLayout
+    found: Iterable[PodCgroup],
+    known: Mapping[str, KnownPod],
+    *,
+    hierarchy: Hierarchy,
+    layout: CgroupLayout,
+    tier_namespaces: TierNamespacesSpec,
 ) -> tuple[PodView, ...]:
     """Build the pods of the view; `known` is by the uid in the cgroup's name."""
     return tuple(
-        _build_known_pod(found_cgroup, pod, layout, hierarchy)
+        _build_known_pod(found_cgroup, pod, layout, hierarchy, tier_namespaces)
         if (pod := known.get(found_cgroup.uid)) is not None
         else _build_unknown_pod(found_cgroup, hierarchy)
         for found_cgroup in sorted(found)
@@ -56,14 +62,20 @@ def build_pod_views(
 
 
 def _build_known_pod(
-    found_cgroup: PodCgroup, known: KnownPod, layout: CgroupLayout, hierarchy: Hierarchy
+    found_cgroup: PodCgroup,
+    known: KnownPod,
+    layout: CgroupLayout,
+    hierarchy: Hierarchy,
+    tier_namespaces: TierNamespacesSpec,
 ) -> PodView:
     cgroups = [layout.container_path(found_cgroup.path, one.id) for one in known.containers]
     return PodView(
         uid=known.uid,
         namespace=known.namespace,
         name=known.name,
-        tier=resolve_tier(dict(known.labels).get(TIER_LABEL), found_cgroup.qos),
+        tier=resolve_tier(
+            dict(known.labels).get(TIER_LABEL), found_cgroup.qos, known.namespace, tier_namespaces
+        ),
         qos=found_cgroup.qos,
         priority=known.priority,
         cgroup=found_cgroup.path,
@@ -95,7 +107,7 @@ def _build_unknown_pod(found_cgroup: PodCgroup, hierarchy: Hierarchy) -> PodView
         uid=found_cgroup.uid,
         namespace="",
         name="",
-        tier=resolve_tier(None, found_cgroup.qos),
+        tier=resolve_tier(None, found_cgroup.qos, "", TierNamespacesSpec()),
         qos=found_cgroup.qos,
         priority=0,
         cgroup=found_cgroup.path,

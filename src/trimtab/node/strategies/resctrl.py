@@ -81,6 +81,11 @@ class Resctrl:
 
 
 def _list_threads(inputs: StrategyInput, tier: Tier) -> frozenset[int]:
-    pods = (pod for pod in inputs.view.pods if resolve_cache_tier(dict(pod.annotations), pod.tier) is tier)
+    allowed = inputs.policy.tier_namespaces
+    pods = (
+        pod
+        for pod in inputs.view.pods
+        if resolve_cache_tier(dict(pod.annotations), pod.tier, pod.namespace, allowed) is tier
+    )
     cgroups = (container.cgroup for pod in pods for container in pod.containers)
     return frozenset(thread for path in cgroups for thread in inputs.read_knob_as(tuple, path, THREADS) or ())

@@ -115,8 +115,13 @@ class RemotePluginSettings(ApiModel):
     """The address on which plugins register; they cannot register if this is left out. A change requires a restart."""
 
     certificate_files: PluginCertificateFiles | None = None
-    """The files for mutual TLS. Without them nothing is encrypted and the address must be a loopback address, which suits
-    plugins in the operator's pod. The files may be renewed; other paths require a restart."""
+    """The files for mutual TLS. The certificate of a plugin that registers must have the plugin's name as DNS name. Without
+    the files nothing is encrypted and the address must be a loopback address, which suits plugins in the operator's pod.
+    The files may be renewed; other paths require a restart."""
+
+    endpoints: Annotated[tuple[Text, ...], Field(max_length=32)] = ()
+    """The endpoints that plugins may register besides the address that they call from, such as `*.plugins.svc:9000`; `*`
+    stands for any characters. A change requires a restart."""
 
     static: Annotated[tuple[ConfiguredPlugin, ...], Field(max_length=32), UniqueItems(("type", "name"))] = ()
     """The plugins at fixed endpoints, which do not register themselves. A change requires a restart."""

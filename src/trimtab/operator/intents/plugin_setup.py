@@ -31,7 +31,7 @@ def open_plugin_registry(settings: RemotePluginSettings) -> Iterator[PluginRegis
     """Open the plugin registry for the lifetime of the process."""
     files = settings.certificate_files
     tls = PluginTls(files.certificate, files.key, files.authority) if files else None
-    registry = PluginRegistry(tls=tls)
+    registry = PluginRegistry(tls=tls, allowed_endpoints=settings.endpoints)
     for each in settings.static:
         info = pb.PluginInfo(
             type=_TYPES[each.type], name=each.name, endpoint=each.endpoint, versions=[VERSION]

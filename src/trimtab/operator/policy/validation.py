@@ -69,6 +69,8 @@ def _check_strategy(spec: OptimizationPolicySpec) -> Iterator[str]:
     chosen = spec.strategy
     try:
         STRATEGIES.load_type(chosen.name).settings_type(**chosen.settings)
+        if wrong := STRATEGIES.find_path_problem(chosen.name, chosen.settings):
+            yield f"spec.strategy.settings.{wrong}"
     except ValidationError as error:
         yield from STRATEGIES.describe_setting_problems(
             chosen.name, chosen.settings, error, prefix="spec.strategy.settings"

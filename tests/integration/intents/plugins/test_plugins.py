@@ -27,7 +27,7 @@ def registry() -> Iterator[PluginRegistry]:
 
 def test_registry_requires_mutual_tls(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "own", "own")
-    ours, theirs = (authority.issue(name, hosts=LOOPBACK) for name in ("operator", "plugin"))
+    ours, theirs = (authority.issue(name, hosts=(*LOOPBACK, f"DNS:{name}")) for name in ("operator", "lever"))
     stranger = Authority(tmp_path / "other", "other").issue("stranger", hosts=LOOPBACK)
     registry = PluginRegistry(tls=PluginTls(ours.cert, ours.key, authority.cert))
     service = ActuatorService(Lever(), lambda *_: "")
@@ -53,7 +53,7 @@ def test_registry_requires_mutual_tls(tmp_path: Path) -> None:
 
 def test_registry_and_plugin_reload_renewed_certificates(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "own", "own")
-    ours, theirs = (authority.issue(name, hosts=LOOPBACK) for name in ("operator", "plugin"))
+    ours, theirs = (authority.issue(name, hosts=(*LOOPBACK, f"DNS:{name}")) for name in ("operator", "lever"))
     trusted = tmp_path / "trusted"
     shutil.copy(authority.cert, trusted)
     registry = PluginRegistry(tls=PluginTls(ours.cert, ours.key, trusted))
@@ -67,8 +67,8 @@ def test_registry_and_plugin_reload_renewed_certificates(tmp_path: Path) -> None
             assert plugin.registered.wait(30)
             (there,) = registry.list_all()
             renewed = Authority(tmp_path / "new", "new")
-            for name, pair in (("operator", ours), ("plugin", theirs)):
-                fresh = renewed.issue(name, hosts=LOOPBACK)
+            for name, pair in (("operator", ours), ("lever", theirs)):
+                fresh = renewed.issue(name, hosts=(*LOOPBACK, f"DNS:{name}"))
                 shutil.copy(fresh.cert, pair.cert)
                 shutil.copy(fresh.key, pair.key)
             with dial(place, plugin_tls) as channel, pytest.raises(grpc.RpcError):
