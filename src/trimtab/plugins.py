@@ -75,7 +75,7 @@ class Family(Generic[P]):
             )
             why = " ".join(f"{type(error).__name__}: {error}".split())
             raise TrimtabError(
-                f"{self.noun} {name!r} cannot be loaded from {where} ({why}); mend that package or remove it"
+                f"{self.noun} {name!r} cannot be loaded from {where} ({why}); repair or remove that package"
             ) from error
         return found
 

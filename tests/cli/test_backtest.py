@@ -81,7 +81,7 @@ def test_backtest_rejects_recordings_that_are_too_short(
 ) -> None:
     (tmp_path / "one.csv").write_text("series,t_seconds,cpu_cores\nweb,0,1\n")
     assert run(["backtest", str(tmp_path / "one.csv"), "--strategy", "vpa"]) == 2
-    assert "one.csv: nothing of it can be scored: 1 sample with 1 minute" in capsys.readouterr().err
+    assert "one.csv: too short to score: 1 sample, 1 minute apart" in capsys.readouterr().err
 
 
 def test_backtest_demo_generates_a_fleet(capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,5 +32,5 @@ def test_reindex_preserves_the_state_of_each_container(name: str) -> None:
 
 
 def test_reindex_rejects_duplicate_rows() -> None:
-    with pytest.raises(ValueError, match="one place only"):
+    with pytest.raises(ValueError, match="continue from the same row"):
         reindex(learned("vpa", fleet(days=0.5)), np.array([0, 0]))

@@ -198,8 +198,8 @@ def changed(number: int, **fields: Any) -> Callable[[list[bytes]], list[bytes]]:
         pytest.param(
             lambda lines: lines[:4] + lines[5:], "line 10: the file is truncated; export it again", id="a gap"
         ),
-        pytest.param(lambda lines: lines[1:], "line 1: an export begins with its head", id="no head"),
-        pytest.param(lambda lines: lines * 2, "line 12: an export begins with its head", id="twice"),
+        pytest.param(lambda lines: lines[1:], "line 1: the file must have one header, first", id="no head"),
+        pytest.param(lambda lines: lines * 2, "line 12: the file must have one header, first", id="twice"),
         pytest.param(lambda lines: [*lines[:4], b'{"record": ', *lines[5:]], "line 5: ", id="half a line"),
         pytest.param(lambda lines: [*lines[:4], b"\xff\xfe", *lines[5:]], "line 5: ", id="no text"),
         pytest.param(changed(0, format=2), "line 1: format 2 was written by a newer Trimtab", id="newer"),

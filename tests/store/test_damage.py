@@ -147,7 +147,7 @@ async def test_damage_in_use_is_said_and_the_next_use_heals_it(file: Path) -> No
     await begin(file)
     async with Store.open(file) as store:
         scramble(file)
-        with pytest.raises(DamagedError, match=r"malformed.*; it is set aside at the next use"):
+        with pytest.raises(DamagedError, match=r"malformed.*; it is renamed at the next use"):
             await store.history.find(limit=10_000)
         await store.history.append([entry(1)])
         assert len(await store.history.find()) == 1

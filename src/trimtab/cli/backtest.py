@@ -290,8 +290,8 @@ def _group_outcomes(
 
 def _format_too_short(source: str, trace: Trace, schedule: BacktestSchedule) -> str:
     return (
-        f"{source}: nothing of it can be scored: {pluralize(trace.sample_count, 'sample')} with {format_time_span(trace.step)} between "
-        f"two, where sizes are set every {format_time_span(schedule.update)}; record more, or set them more often by --update"
+        f"{source}: too short to score: {pluralize(trace.sample_count, 'sample')}, {format_time_span(trace.step)} apart, and sizes are "
+        f"set every {format_time_span(schedule.update)}; record for longer, or set sizes more often with --update"
     )
 
 

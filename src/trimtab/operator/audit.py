@@ -136,7 +136,7 @@ class AuditRecorder:
         found = read_change_annotations(workload)
         if found and found.change and self._may_annotate():
             sizes = format_sizes(found.change.after)
-            message = f"No policy or active Intent targets this workload any more: the change to {sizes} stays incomplete"
+            message = f"No policy or active Intent targets this workload any more: the change to {sizes} stays incomplete; select it with a policy to complete the change, or restart it"
             self._cluster.emit(workload, type="Warning", reason="ChangeAbandoned", message=message)
             log.warning("audit.change_abandoned", workload=str(workload.key), change=found.change.id)
 

@@ -211,7 +211,7 @@ def check_history(sized: SizedResource) -> SafeMinimum | None:
     known = evidence.observed_seconds
     if known >= least:
         return None
-    why = f"observed for {known / 3600:.1f} h, made smaller only after {least / 3600:.1f} h"
+    why = f"observed for {known / 3600:.1f} h; decreases start after {least / 3600:.1f} h"
     return SafeMinimum("history", NO_DECREASE, why, "policy metricsConfig.minimumHistory")
 
 
@@ -220,7 +220,7 @@ def check_coverage(sized: SizedResource) -> SafeMinimum | None:
     share = sized.evidence.coverage
     if share >= MIN_COVERAGE:
         return None
-    why = f"{share:.0%} of the samples are there, {MIN_COVERAGE:.0%} are needed"
+    why = f"{share:.0%} of the samples exist, {MIN_COVERAGE:.0%} are needed"
     return SafeMinimum("coverage", NO_DECREASE, why, "usage")
 
 
@@ -229,15 +229,15 @@ def check_throttling(sized: SizedResource) -> SafeMinimum | None:
     share = sized.evidence.throttled_share
     if share is None or share <= MAX_THROTTLED_SHARE:
         return None
-    return SafeMinimum("throttling", NO_DECREASE, f"throttled in {share:.0%} of periods", "usage")
+    return SafeMinimum("throttling", NO_DECREASE, f"CPU is throttled in {share:.0%} of periods", "usage")
 
 
 def check_memory_peak(sized: SizedResource) -> SafeMinimum | None:
     """Keep memory above its peak of the last week and some headroom: a job may need it once a day, or once a week."""
     highest = sized.evidence.memory_peak
     if highest is None:
-        return SafeMinimum("peak", NO_DECREASE, "its peak of the last week is not known", "usage")
-    why = f"peak of {format_step('memory', highest)} in the last week, and {MEMORY_HEADROOM:.0%}"
+        return SafeMinimum("peak", NO_DECREASE, "the peak of the last week is unknown", "usage")
+    why = f"peak of {format_step('memory', highest)} in the last week plus {MEMORY_HEADROOM:.0%}"
     return SafeMinimum("peak", add_headroom(highest), why, "usage")
 
 
@@ -247,7 +247,7 @@ def check_cpu_peak(sized: SizedResource) -> SafeMinimum | None:
     if not seen or sized.rule.limit_below_peak:
         return None
     highest, share = max(seen), CPU_HEADROOM
-    why = f"recent peak of {format_step('cpu', highest)} and {share:.0%}"
+    why = f"recent peak of {format_step('cpu', highest)} plus {share:.0%}"
     return SafeMinimum("peak", add_headroom(highest, share), why, "usage", binds_request=False)
 
 
@@ -260,7 +260,7 @@ def check_oom_kills(sized: SizedResource) -> SafeMinimum | None:
     if not size:
         return None
     return SafeMinimum(
-        "kills", oom_minimum(sized), f"killed with {format_step('memory', size)}", OOM_KILLS_SOURCE
+        "kills", oom_minimum(sized), f"OOM killed with {format_step('memory', size)}", OOM_KILLS_SOURCE
     )
 
 
@@ -269,7 +269,7 @@ def check_oom_recovery(sized: SizedResource) -> SafeMinimum | None:
     if not killed_size(sized):
         return None
     days = sized.rules.safety.oom_history / 86400
-    why = f"killed for memory within the last {days:g} days"
+    why = f"OOM killed within the last {days:g} days"
     return SafeMinimum("recovery", NO_DECREASE, why, OOM_KILLS_SOURCE, binds_limit=False)
 
 
@@ -307,9 +307,7 @@ def check_heap(sized: SizedResource) -> SafeMinimum | None:
     if heap is None:
         return None
     overhead = max(ceil(heap.max_bytes * HEAP_OVERHEAD), MIN_HEAP_OVERHEAD)
-    why = (
-        f"heap of up to {format_step('memory', heap.max_bytes)} and {format_step('memory', overhead)} besides"
-    )
+    why = f"heap of up to {format_step('memory', heap.max_bytes)} plus {format_step('memory', overhead)} beside it"
     return SafeMinimum("heap", heap.max_bytes + overhead, why, heap.source)
 
 

@@ -108,7 +108,9 @@ def _compute_pair(
     # An autoscaler measures usage as a share of the request: below this amount it would add replicas for the
     # same load.
     if isinstance(pair, RequestLimitPair) and pair.request < min(case.request or 0, scaled):
-        return NoChange("what is admitted is less than its autoscaler allows", "HPA")
+        return NoChange(
+            "the LimitRange, quota or node admits less than the HPA needs to keep its replicas", "HPA"
+        )
     return pair
 
 
@@ -131,7 +133,13 @@ def _compute_request(
     amount = case.request or 1
     if not is_oom_prone(case):
         return hold
-    trail.factors.append(Factor("memory data quality", f"{hold.why}, but it was killed", hold.source))
+    trail.factors.append(
+        Factor(
+            "memory data quality",
+            f"{hold.why}; the container was OOM killed, so it gets more memory nevertheless",
+            hold.source,
+        )
+    )
     return amount
 
 
@@ -379,7 +387,7 @@ def _keep_burstable(
     trail: ExplanationBuilder,
 ) -> tuple[RequestLimitPair | None, RequestLimitPair | None]:
     """Keep a request below its limit by a millicore or a MiB, so that the pod stays Burstable."""
-    why = "below its limit: the pod does not become Guaranteed"
+    why = "kept below the limit, so that the pod does not become Guaranteed"
     for place, unit in enumerate((1, MIB)):
         pair, case = pairs[place], cases[place]
         if pair is None:
@@ -393,7 +401,9 @@ def _keep_burstable(
                 trail.add_step(case, "limit QoS", pair.limit, apart.limit, why=why, source="QoS class")
             return (apart, pairs[1]) if place == 0 else (pairs[0], apart)
     for case in cases:
-        trail.add_no_change(case, NoChange("the pod would become Guaranteed", "QoS class"))
+        trail.add_no_change(
+            case, NoChange("the change would make the pod Guaranteed (QoS class)", "QoS class")
+        )
     return None, None
 
 

@@ -120,7 +120,7 @@ def unpack(known: ArrayState[Any], state: bytes, like: Mapping[str, Array]) -> d
     if missing:
         raise ValueError(f"state: array {min(missing)!r} is missing")
     if content.read(1):
-        raise ValueError("state: there are bytes too many")
+        raise ValueError("state: the snapshot is longer than its arrays")
     return arrays
 
 
@@ -261,7 +261,7 @@ def reindex(known: R, rows: Indices) -> R:
     """Return the state for other containers: container `i` continues from container `rows[i]`."""
     kept = np.flatnonzero(rows != NEW_ROW)
     if len(set(rows[kept].tolist())) != kept.size:
-        raise ValueError("rows: a container can go on in one place only")
+        raise ValueError("rows: two containers would continue from the same row")
     other = type(known)(rows.size, known.settings)
     old, new = known.arrays(), dict(other.arrays())
     for name, axis in _container_axes(known).items():

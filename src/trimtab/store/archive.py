@@ -141,7 +141,7 @@ async def _validate_lines(lines: Iterable[bytes] | AsyncIterable[bytes]) -> Asyn
         record = _decode_line(line, number)
         if (number == 1) is not isinstance(record, ArchiveHeader) or end:
             raise _make_archive_error(
-                number, "an export begins with its head and finishes with its end, once"
+                number, "the file must have one header, first, and one end record, last; export it again"
             )
         if isinstance(record, ArchiveTrailer):
             end = record

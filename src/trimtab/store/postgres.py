@@ -40,8 +40,8 @@ _UNAVAILABLE = (UnavailableError, "check that the server runs and can be reached
 _ACCESS_DENIED = (AccessError, "check the user, its password and its rights")
 _TOO_MANY_CONNECTIONS = (BusyError, "raise the server's max_connections or try again")
 _UNKNOWN_DATABASE = (AddressError, "create the database or name another")
-_INVALID_OPTION = (AddressError, "correct what stands after the '?'")
-_INVALID_RECORD = (RecordError, "this record cannot be kept")
+_INVALID_OPTION = (AddressError, "correct the options after the '?'")
+_INVALID_RECORD = (RecordError, "the record is invalid and was not stored")
 
 _ERRORS_BY_SQLSTATE: dict[str, tuple[type[StoreError], str]] = {
     "08": _UNAVAILABLE,
@@ -53,7 +53,7 @@ _ERRORS_BY_SQLSTATE: dict[str, tuple[type[StoreError], str]] = {
     "40": (BusyError, "try again"),
     "42501": _ACCESS_DENIED,
     "42P01": (DamagedError, "missing tables are created again at the next use"),
-    "53": (FullError, "give the server more disk space or keep less"),
+    "53": (FullError, "give the server more disk space"),
     "53300": _TOO_MANY_CONNECTIONS,
     "54": _INVALID_RECORD,
     "55": (BusyError, "try again"),
@@ -140,6 +140,6 @@ def _classify_error(state: str | None, said: str) -> tuple[type[StoreError], str
         return (
             _ERRORS_BY_SQLSTATE.get(state)
             or _ERRORS_BY_SQLSTATE.get(state[:2])
-            or (StoreError, "see what the server says of it")
+            or (StoreError, "see the server's log")
         )
     return next((meaning for words, meaning in _ERRORS_BY_MESSAGE.items() if words in said), _UNAVAILABLE)

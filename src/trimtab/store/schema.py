@@ -43,8 +43,8 @@ def _check(connection: Connection) -> None:
         raise AddressError(f"{SETTING}: the database contains no Trimtab store; name another")
     if found != newest:
         raise StoreError(
-            f"{SETTING}: the store's schema is version {found}, and the operator has yet to bring it to {newest}; "
-            "use the Trimtab that writes it"
+            f"{SETTING}: the store's schema is version {found}, but {newest} is needed; "
+            "start the operator of this version, which upgrades it, or use the version that wrote it"
         )
 
 

@@ -46,10 +46,10 @@ _PRAGMAS = ("PRAGMA synchronous = NORMAL", "PRAGMA journal_size_limit = 67108864
 _MAGIC = b"SQLite format 3\0"
 _SUFFIXES = frozenset({".db", ".sqlite", ".sqlite3"})
 
-_DAMAGED = (DamagedError, "it is set aside at the next use, and learning starts over")
+_DAMAGED = (DamagedError, "it is renamed at the next use, and learning starts over")
 _BUSY = (BusyError, "another process holds it; try again")
 _ACCESS = (AccessError, "make the file and its folder writable for this user, or name another")
-_RECORD = (RecordError, "this record cannot be kept")
+_RECORD = (RecordError, "the record is invalid and was not stored")
 _ERRORS_BY_CODE: dict[int, tuple[type[StoreError], str]] = {
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
     sqlite3.SQLITE_NOTADB: _DAMAGED,
@@ -58,7 +58,7 @@ _ERRORS_BY_CODE: dict[int, tuple[type[StoreError], str]] = {
     sqlite3.SQLITE_CANTOPEN: _ACCESS,
     sqlite3.SQLITE_PERM: _ACCESS,
     sqlite3.SQLITE_READONLY: _ACCESS,
-    sqlite3.SQLITE_FULL: (FullError, "free some space or keep less"),
+    sqlite3.SQLITE_FULL: (FullError, "free disk space"),
     sqlite3.SQLITE_IOERR: (UnavailableError, "check the disk"),
     sqlite3.SQLITE_CONSTRAINT: _RECORD,
     sqlite3.SQLITE_TOOBIG: _RECORD,
@@ -137,7 +137,9 @@ class SQLite:
             code = (
                 sqlite3.SQLITE_FULL
             )  # SQLite reports a full disk itself only if it was the file that could not grow
-        outcome, advice = _ERRORS_BY_CODE.get(code, (StoreError, "see what SQLite says of it"))
+        outcome, advice = _ERRORS_BY_CODE.get(
+            code, (StoreError, "see the error above in the documentation of SQLite")
+        )
         if str(error).startswith("no such table"):  # which has no code of its own
             outcome, advice = DamagedError, "it is created again at the next use"
         if self.read_only and outcome is DamagedError:

@@ -49,7 +49,7 @@ async def test_store_reports_an_unknown_database(postgres: str) -> None:
 async def test_store_reports_an_unknown_option(postgres: str) -> None:
     error = await refusal(f"{postgres}?colour=red")
     assert isinstance(error, AddressError)
-    assert str(error).endswith("invalid connection option \"colour\"; correct what stands after the '?'")
+    assert str(error).endswith("invalid connection option \"colour\"; correct the options after the '?'")
 
 
 @pytest.mark.postgres

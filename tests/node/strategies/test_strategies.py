@@ -597,7 +597,8 @@ def test_cpuevict_counts_only_cpus_that_best_effort_pods_can_run_on() -> None:
     _starve(strategy, scene)
     [eviction] = strategy.plan(scene).evictions
     assert (
-        eviction.reason == "for 20 s best-effort pods got 2.00 of 4.00 cores that they request, and use 2.00"
+        eviction.reason
+        == "best-effort pods got 2.00 of 4.00 requested cores and used 2.00, on average over 20 s"
     )
 
 

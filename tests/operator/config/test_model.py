@@ -164,7 +164,7 @@ def test_config_error_names_variable_or_flag() -> None:
 
 def test_config_rejects_a_misspelt_variable() -> None:
     told = refusal(environment={"TRIMTAB_DRYRUN": "true"})
-    assert told == "TRIMTAB_DRYRUN: there is no such setting; did you mean TRIMTAB_DRY_RUN?"
+    assert told == "TRIMTAB_DRYRUN: the operator has no such setting; did you mean TRIMTAB_DRY_RUN?"
     told = refusal(environment={"TRIMTAB_PACE__CLUSTER__MAX_CONCURENT": "1"})
     assert told.endswith("did you mean TRIMTAB_DISRUPTION_LIMITS__CLUSTER__MAX_CONCURRENT?")
 

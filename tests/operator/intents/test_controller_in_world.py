@@ -455,7 +455,7 @@ async def test_controller_reports_no_availability_of_pods_that_never_were_ready(
     ) as found:
         await found.turns(1)
         assert found.conditions()["Met"] == "Unknown"
-        assert "not been ready yet" in str(found.status())
+        assert "pods that are starting" in str(found.status())
         await found.turns(25)
         assert found.conditions()["Met"] == "False"
         assert one.written == []

@@ -116,8 +116,11 @@ def test_container_bounds_replace_policy_bounds_and_are_named_in_the_explanation
     ("evidence", "why"),
     [
         (with_(WELL_KNOWN, samples=9), "9 samples, 10 are needed"),
-        (with_(WELL_KNOWN, last_sample_at=NOW - 3600), "the last sample is 60 min old"),
-        (with_(WELL_KNOWN, memory_peak=0), "no process runs in 0 bytes"),
+        (
+            with_(WELL_KNOWN, last_sample_at=NOW - 3600),
+            "the last sample is 60 min old; check that its node is scraped",
+        ),
+        (with_(WELL_KNOWN, memory_peak=0), "memory is 0 bytes"),
         (with_(WELL_KNOWN, cpu_peak=10**6), "more than any node has"),
     ],
     ids=["too few", "stale", "nothing", "impossible"],
@@ -178,7 +181,7 @@ def test_stabilization_keeps_highest_recent_target_and_explains_it() -> None:
     found = stabilized(300, 350, 800, 400)
     assert found.resources.cpu_request == 800
     (line,) = (each for each in found.explanation if each.name == "cpu stabilization")
-    assert line.detail == "300m -> 800m: the highest that was proposed in the last 24 h"
+    assert line.detail == "300m -> 800m: the highest proposal of the last 24 h"
     assert line.source == "policy changes.stabilization"
     assert stabilized(300, 1800).resources.cpu_request == 1000, "it is never made larger by what is past"
 
@@ -249,7 +252,7 @@ def test_cpu_limit_stays_above_the_peak_of_a_week(mode: LimitMode, more: dict[st
     found = sized(60, has=has, evidence=evidence, asked=asked)
     assert found.resources.cpu_request == 60, "a peak bounds the limit, not the request"
     assert found.resources.cpu_limit == 380
-    assert "recent peak of 314m and 20%" in found.text
+    assert "recent peak of 314m plus 20%" in found.text
 
 
 def test_cpu_limit_may_be_below_peak_if_the_policy_allows_it() -> None:
@@ -375,7 +378,7 @@ def test_bounds_do_not_lower_a_request_below_the_hpa_floor() -> None:
 def test_deadband_keeps_request_within_the_plausible_range() -> None:
     case, _ = cases(proposal=Proposal(cpu=ResourceTarget(700.0, 500.0, 1200.0), strategy="test"))
     assert requests.apply_deadband(700, case) == GuardStep(
-        1000, "lies between 500m and 1200m: not worth a change", "strategy"
+        1000, "the current request is within the range of the strategy, 500m to 1200m", "strategy"
     )
 
 
@@ -396,10 +399,10 @@ def test_largest_step_limits_increase_and_decrease() -> None:
     assert asked.memory.max_decrease < asked.memory.max_increase
     cpu, memory = cases(asked=asked)
     assert requests.apply_largest_step(1, cpu) == GuardStep(
-        500, "at most 50% less at once", "policy changes.cpu"
+        500, "one change removes at most 50%", "policy changes.cpu"
     )
     assert requests.apply_largest_step(9000, cpu) == GuardStep(
-        3000, "at most 200% more at once", "policy changes.cpu"
+        3000, "one change adds at most 200%", "policy changes.cpu"
     )
     shrunk = requests.apply_largest_step(1, memory)
     assert shrunk is not None
@@ -488,10 +491,12 @@ UNLIMITED = Resources(1000, None, GIB, None)
 
 def test_oom_kill_raises_memory_above_the_killed_size() -> None:
     case = cases(has=UNLIMITED, evidence=with_(WELL_KNOWN, kills=kills(GIB)))[1]
-    assert raise_after_kills(GIB, case) == GuardStep(math.ceil(GIB * 1.2), "killed with 1024Mi", "OOM kills")
+    assert raise_after_kills(GIB, case) == GuardStep(
+        math.ceil(GIB * 1.2), "OOM killed with 1024Mi", "OOM kills"
+    )
     tiny = with_(UNLIMITED, memory_request=64 * MIB)
     small = cases(has=tiny, evidence=with_(WELL_KNOWN, kills=kills(64 * MIB)))[1]
-    assert raise_after_kills(MIB, small) == GuardStep(164 * MIB, "killed with 64Mi", "OOM kills")
+    assert raise_after_kills(MIB, small) == GuardStep(164 * MIB, "OOM killed with 64Mi", "OOM kills")
 
 
 @pytest.mark.parametrize(
@@ -619,7 +624,8 @@ def test_oom_kill_of_excluded_container_names_the_remedy() -> None:
     found = sized(1000, GIB, has=UNLIMITED, asked=alone, evidence=with_(WELL_KNOWN, kills=kills(GIB)))
     assert found.resources == UNLIMITED
     assert (
-        found.no_change_reason == "memory: killed with 1024Mi, and the policy excludes it: raise it by hand"
+        found.no_change_reason
+        == "memory: OOM killed with 1024Mi, and the policy excludes it: raise it by hand"
     )
 
 
@@ -888,8 +894,8 @@ def test_explanation_lists_steps_from_strategy_to_result() -> None:
     )
     assert found.text.splitlines()[:3] == [
         "cpu strategy: 1000m -> 238m: target [strategy test]",
-        "cpu utilisation: 238m -> 375m: keeps its utilisation at or below 80% [HPA web]",
-        "cpu largest step: 375m -> 500m: at most 50% less at once [policy changes.cpu]",
+        "cpu utilisation: 238m -> 375m: keeps the HPA's utilisation at or below 80% [HPA web]",
+        "cpu largest step: 375m -> 500m: one change removes at most 50% [policy changes.cpu]",
     ]
 
 

@@ -218,12 +218,11 @@ def test_trimtab_explains_forecast_margin_and_expected_cost_of_each_size() -> No
     size = sizer.recommend(end).cpu.target[0]
     cpu, memory = sizer.explain(end, 0)
     assert (cpu.name, memory.name, cpu.source) == ("cpu forecast", "memory forecast", "strategy trimtab")
-    assert "same hour on former days, 200m; " in cpu.detail
-    assert "times that keeps time above it at" in cpu.detail
-    assert "costs least" in cpu.detail
+    assert "same hour on former days); " in cpu.detail
+    assert "m has the lowest expected cost: " in cpu.detail
     assert "300Mi" in memory.detail
-    level, times = 0.2, float(cpu.detail.split("; ")[1].split(" ")[0])
-    assert abs(level * times - size) < 0.01 or f"{round(size * 1000)}m stays until" in cpu.detail
+    level, times = 0.2, float(cpu.detail.split(": ")[1].split(" ")[0])
+    assert abs(level * times - size) < 0.01 or f"stays at {round(size * 1000)}m until" in cpu.detail
 
 
 def test_trimtab_explains_the_stabilization_window_that_it_covers() -> None:

@@ -104,7 +104,7 @@ class PowerLawModel:
         powers = {name: stored.powers.get(name, nan) for name in names}
         if covariance.shape != (len(powers), len(powers)):
             raise TrimtabError(
-                f"an effect of model {KIND!r} cannot be read: its covariance is not of its powers"
+                f"an effect of model {KIND!r} cannot be read: its covariance matrix does not match its powers"
             )
         if names[: len(_INPUTS)] != _INPUTS or any(map(isnan, powers.values())):
             raise TrimtabError(f"an effect of model {KIND!r} cannot be read: its powers are not {_INPUTS}")

@@ -163,7 +163,9 @@ class LeaderElector:
             await asyncio.wait({task}, timeout=max(self._timing.retry_period, lease_ends - self._clock()))
             if not task.done():
                 log.error(
-                    "lease.work_still_running", lease=self._label, fix="let the work end soon when cancelled"
+                    "lease.work_still_running",
+                    lease=self._label,
+                    fix="end the work within the lease duration when it is cancelled",
                 )
 
     async def _renew_while_held(self) -> str:

@@ -57,7 +57,7 @@ class TierShare(NamedTuple):
         return self.requested - self.limit * 100 / settings.satisfaction_upper_percent
 
     def __str__(self) -> str:
-        return f"{self.limit:.2f} of {self.requested:.2f} cores that they request, and use {self.used:.2f}"
+        return f"{self.limit:.2f} of {self.requested:.2f} requested cores and used {self.used:.2f}"
 
 
 class CpuEvict:
@@ -99,7 +99,7 @@ class CpuEvict:
             need=need,
             cool_down=settings.cool_down_seconds,
         )
-        reason = f"for {window:.0f} s best-effort pods got {average}"
+        reason = f"best-effort pods got {average}, on average over {window:.0f} s"
         return StrategyOutput(evictions=tuple(Eviction(pod, self.name, reason) for pod in chosen))
 
     def _is_requesting(self, inputs: StrategyInput, pod: PodView, window: float) -> bool:

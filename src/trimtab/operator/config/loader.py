@@ -116,7 +116,7 @@ def _resolve_variable(variable: str, steps: Sequence[str]) -> FieldPath:
             near = get_close_matches(step, model.model_fields, n=1)
             meant = "__".join((*map(to_snake, path), *near)).upper()
             hint = f"; did you mean {ENV_PREFIX}{meant}?" if near else "; remove it"
-            raise ConfigurationError(f"{variable}: there is no such setting{hint}")
+            raise ConfigurationError(f"{variable}: the operator has no such setting{hint}")
         path.append((field.alias if field else None) or step)
         model = nested_model(field.annotation) if field else None
     if is_renamed:

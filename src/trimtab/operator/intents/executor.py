@@ -219,7 +219,7 @@ class PlanExecutor:
         if present is None or present.uid != workload.uid:
             return "the workload no longer exists"
         if present.replicas != state.replicas:
-            return f"the workload has been scaled to {present.replicas} meanwhile"
+            return f"somebody scaled the workload to {present.replicas} since the plan; Trimtab plans again"
         try:
             await self._executor.write(workload.key, lambda cluster: cluster.scale(present, replicas))
         except Conflict:

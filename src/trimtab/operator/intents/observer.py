@@ -310,5 +310,7 @@ def _read_availability(objective: Objective, history: PodHistory, pods: Sequence
     """
     low, high = history.combined_bounds(pod.uid for pod in pods)
     if objective.evaluate(low) is not objective.evaluate(high):
-        return unknown_reading("it depends on pods that have not been ready yet")
+        return unknown_reading(
+            "the availability depends on pods that are starting; it is known once they are ready"
+        )
     return KpiReading.from_value(low)

@@ -21,6 +21,7 @@ from trimtab.kube.kinds.custom import QosPolicy, select_qos_policy
 from trimtab.kube.kinds.nodes import Node
 from trimtab.kube.rest.object_client import ObjectClient
 from trimtab.kube.rest.resources import NODE_QOS_POLICIES
+from trimtab.plural import pluralize
 
 log = structlog.get_logger(__name__)
 
@@ -82,9 +83,13 @@ def build_qos_status(policy: QosPolicy, nodes: int, *, before: Document, now: fl
     if policy.spec is None:
         reason, message = "SpecInvalid", policy.problem
     elif nodes:
-        reason, message = "Holds", "The agents of its nodes follow it."
+        reason, message = (
+            "Holds",
+            f"The policy applies to {pluralize(nodes, 'node')}; their agents follow it.",
+        )
     else:
-        reason, message = "NoNode", "No node is selected by it, or all of them by a heavier one."
+        reason = "NoNode"
+        message = "The policy applies to no node: its nodeSelector matches none, or policies with a higher weight do."
     ready = build_condition("Ready", holds=reason == "Holds", reason=reason, message=message)
     return {
         "observedGeneration": policy.generation,

@@ -59,9 +59,11 @@ class WebhookLifecycle:
         self._certificate: CertificateSource
         if config.webhook.certificate_files:
             self._certificate = FileCertificate(config.webhook.certificate_files)
-            self._renewal = "renew what webhook.certificateFiles names"
+            self._renewal = "renew the files of webhook.certificateFiles"
         else:
-            self._renewal = f"let the operator write the Secret {config.webhook.secret}, or delete that"
+            self._renewal = (
+                f"allow the operator to update the Secret {config.webhook.secret}, or delete the Secret"
+            )
             self._certificate = SecretCertificate(
                 client,
                 namespace=config.namespace,
@@ -82,12 +84,12 @@ class WebhookLifecycle:
         if not self._enabled:
             return ""
         if self._served is None:
-            return self._errors.current() or "has no certificate yet"
+            return self._errors.current() or "the webhook has no certificate yet"
         if not self._is_expired():
             return ""
         why = f" ({error})" if (error := self._errors.current()) else ""
         return (
-            f"the certificate expired on {self._expires:%Y-%m-%d %H:%M} UTC{why}, and the API server does not believe it;"
+            f"the certificate expired on {self._expires:%Y-%m-%d %H:%M} UTC{why}, so the API server rejects the webhook;"
             f" {self._renewal}"
         )
 

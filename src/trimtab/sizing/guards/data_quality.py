@@ -52,10 +52,13 @@ def _check_evidence(case: GuardContext) -> NoChange | None:
     # A Job's container is between two runs most of the time: its last sample may be old.
     if evidence.is_long_running and case.now - evidence.last_sample_at > MAX_SAMPLE_AGE:
         return NoChange(
-            f"the last sample is {_format_minutes(case.now - evidence.last_sample_at)} old", _USAGE
+            f"the last sample is {_format_minutes(case.now - evidence.last_sample_at)} old; check that its node is scraped",
+            _USAGE,
         )
     if evidence.memory_peak == 0:
-        return NoChange("no process runs in 0 bytes of memory: the measurement is wrong", _USAGE)
+        return NoChange(
+            "the measured memory is 0 bytes, which no process can have; check the usage source", _USAGE
+        )
     return None
 
 
@@ -71,7 +74,7 @@ def _check_plausibility(case: GuardContext) -> NoChange | None:
     # Twice: a container can burst beyond the allocatable amount of its node, up to the node's capacity.
     if peak is not None and peak > 2 * most > 0:
         shown = format_step(case.resource, peak)
-        why = f"its peak of {shown} is more than any node has: the measurement is wrong, or its node is gone"
+        why = f"its peak of {shown} is more than any node has; check the usage source"
         return NoChange(why, _USAGE)
     return None
 

@@ -15,6 +15,7 @@ import msgspec
 from trimtab.api.optimizationpolicy import LimitMode
 from trimtab.api.quantity import format_step
 from trimtab.kube.kinds.pod_requests import GUARANTEED
+from trimtab.plural import pluralize
 from trimtab.sizing.evidence import NO_DECREASE, is_oom_prone, safe_limit, safe_minimums
 from trimtab.sizing.guards import requests
 from trimtab.sizing.guards.context import GuardContext, NoChange
@@ -60,7 +61,7 @@ def follow_policy(pair: RequestLimitPair, case: GuardContext) -> LimitStep | Non
             # container.
             wanted, why = (
                 min_limit_after_kills(case),
-                "killed by it, and there is no request to keep a ratio to",
+                "the container was OOM killed at its limit, and has no request to keep a ratio to",
             )
     elif rule.limit is LimitMode.MULTIPLIER:
         wanted, why = ceil(request * rule.multiplier), f"{rule.multiplier:g} times the request"
@@ -98,7 +99,7 @@ def _set_limit(pair: RequestLimitPair, case: GuardContext, wanted: int | None, w
 def _missing_evidence_reason(case: GuardContext) -> str:
     """Return why too little is known about a container to give it a limit."""
     reasons = (each.why for each in safe_minimums(case) if each.binds_limit and each.amount == NO_DECREASE)
-    return next(reasons, "too little is known of its usage")
+    return next(reasons, "too little is known about its usage")
 
 
 def _remove_limit(request: int, limit: int, case: GuardContext) -> tuple[int | None, str]:
@@ -106,11 +107,11 @@ def _remove_limit(request: int, limit: int, case: GuardContext) -> tuple[int | N
     mine, left = case.container_range, case.constraints.quota
     enough = max(limit, request, min_limit_after_kills(case))
     if mine.default is not None or mine.max is not None or case.pod_range.max is not None:
-        return enough, "stays, for the LimitRange demands one"
+        return enough, "kept, because the LimitRange requires a limit"
     if left.select(case.resource).limit is not None:
-        return enough, "stays, for the ResourceQuota demands one"
+        return enough, "kept, because the ResourceQuota requires a limit"
     if is_oom_prone(case):  # A limit can be raised in place and at once, but not removed in place.
-        return enough, "killed by it, and it cannot go as soon as it can be raised"
+        return enough, "raised first: the container was OOM killed at it, and removing it takes a restart"
     return None, "removed"
 
 
@@ -137,8 +138,8 @@ def keep_needed_limit(pair: RequestLimitPair, case: GuardContext) -> LimitStep |
         return None
     highest = safe_limit(case)
     if highest is None or round_up(case.resource, highest.amount) < least:
-        return LimitStep(pair.request, least, "not below what is needed", "usage")
-    return LimitStep(pair.request, least, f"not below what is needed: {highest.why}", highest.source)
+        return LimitStep(pair.request, least, "not below the known need", "usage")
+    return LimitStep(pair.request, least, f"not below the known need: {highest.why}", highest.source)
 
 
 def apply_limit_range(pair: RequestLimitPair, case: GuardContext) -> LimitStep | NoChange | None:
@@ -155,13 +156,13 @@ def apply_limit_range(pair: RequestLimitPair, case: GuardContext) -> LimitStep |
     if limit == pair.limit:
         return None
     if case.rule.limit is LimitMode.KEEP:
-        return NoChange("the limit is kept, and the namespace would not admit it", "LimitRange")
+        return NoChange("the policy keeps the limit, and the LimitRange does not admit it", "LimitRange")
     # A limit of 0 means no limit to Kubernetes, which is the opposite of what is left here.
     if limit < 1:
         return NoChange(
-            "the namespace leaves no limit to this container beside the others of its pod", "LimitRange"
+            "the LimitRange leaves nothing to this container beside the others of its pod", "LimitRange"
         )
-    return LimitStep(pair.request, limit, "what is admitted", "LimitRange")
+    return LimitStep(pair.request, limit, "moved into the range that the LimitRange admits", "LimitRange")
 
 
 def apply_quota(pair: RequestLimitPair, case: GuardContext) -> LimitStep | NoChange | None:
@@ -173,10 +174,10 @@ def apply_quota(pair: RequestLimitPair, case: GuardContext) -> LimitStep | NoCha
     most = max(round_down(case.resource, had + max(left, 0) // max(around.replicas, 1)), had)
     if pair.limit <= most:
         return None
-    why = f"{format_step(case.resource, left)} of quota are left for {around.replicas} replicas"
+    why = f"the ResourceQuota has {format_step(case.resource, left)} left for {pluralize(around.replicas, 'replica')}"
     # A limit below its request is invalid, and the pod would be rejected.
     if case.limit is None and most < pair.request:
-        return NoChange(f"a limit is asked for, and {why}", "ResourceQuota")
+        return NoChange(f"the policy asks for a limit, and {why}", "ResourceQuota")
     return LimitStep(pair.request, most, why, "ResourceQuota")
 
 
@@ -196,7 +197,9 @@ def apply_ratio(pair: RequestLimitPair, case: GuardContext) -> LimitStep | None:
     if request != pair.request:
         # Rounding up must not lift the request above its limit, which the API server would reject.
         request = min(round_up(case.resource, request), limit)
-    return LimitStep(request, limit, f"a limit of at most {most:g} times the request", "LimitRange")
+    return LimitStep(
+        request, limit, f"the LimitRange allows a limit of at most {most:g} times the request", "LimitRange"
+    )
 
 
 def align_request(pair: RequestLimitPair, case: GuardContext) -> LimitStep | None:
@@ -206,7 +209,7 @@ def align_request(pair: RequestLimitPair, case: GuardContext) -> LimitStep | Non
         return None
     # A limit that was cut by the namespace or the quota takes the request with it: one above its limit is
     # invalid.
-    return LimitStep(limit, limit, "goes with its limit", "limit")
+    return LimitStep(limit, limit, "not above the limit", "limit")
 
 
 def check_conflict(pair: RequestLimitPair, case: GuardContext) -> NoChange | None:
@@ -220,11 +223,15 @@ def check_conflict(pair: RequestLimitPair, case: GuardContext) -> NoChange | Non
     ):
         broken = cap(pair.request, case)
         if broken is not None:
-            return NoChange(f"{_format_pair(pair, case)} would be against: {broken.why}", broken.source)
+            return NoChange(
+                f"{_format_pair(pair, case)} would break another rule: {broken.why}", broken.source
+            )
     for guard in (keep_needed_limit, apply_limit_range, apply_quota, apply_ratio):
         refused = guard(pair, case)
         if refused is not None:
-            return NoChange(f"{_format_pair(pair, case)} would be against: {refused.why}", refused.source)
+            return NoChange(
+                f"{_format_pair(pair, case)} would break another rule: {refused.why}", refused.source
+            )
     return None
 
 

@@ -37,13 +37,13 @@ def raise_after_kills(amount: int, case: GuardContext) -> GuardStep | NoChange |
     if not is_oom_prone(case):
         return None
     if case.limit is not None and case.rule.limit is LimitMode.KEEP:
-        why = f"killed with {had}, and its limit stays: raise it by hand, or {LET_LIMITS_FOLLOW_REMEDY}"
+        why = f"OOM killed with {had}, and the policy keeps the limit: raise it by hand, or {LET_LIMITS_FOLLOW_REMEDY}"
         hold = NoChange(why, "policy updateStrategy.updateRequestsOnly, limitPolicy.memory")
         return None if amount > request else hold
     restored = restored_memory(case)
     least = max(request, _request_for_limit(max(oom_minimum(case), restored), case))
     back = f", and it had {format_step('memory', restored)} before" if restored else ""
-    return GuardStep(least, f"killed with {had}{back}", OOM_KILLS_SOURCE) if amount < least else None
+    return GuardStep(least, f"OOM killed with {had}{back}", OOM_KILLS_SOURCE) if amount < least else None
 
 
 def _check_leak(amount: int, case: GuardContext) -> NoChange | None:
@@ -57,10 +57,10 @@ def _check_leak(amount: int, case: GuardContext) -> NoChange | None:
         return None
     if is_leaking(case) and (prone or amount > (case.request or 1)):
         times = sum(each.count for each in kills)
-        why = f"killed {times} times, last with {had}, after {raised} raises: it looks like a leak; "
+        why = f"OOM killed {times} times, last with {had}, after {raised} raises: it looks like a leak; "
         return NoChange(why + "fix it, or set a larger memory by hand", OOM_KILLS_SOURCE)
     if prone and not _has_ceiling(case):
-        why = "killed again after a raise, and nothing says how far to go: set resourceBounds.memory.max"
+        why = "OOM killed again after a raise, and nothing bounds the next one: set resourceBounds.memory.max"
         return NoChange(why, OOM_KILLS_SOURCE)
     return None
 
@@ -112,13 +112,13 @@ def check_unhandled_oom(case: GuardContext) -> NoChange | None:
     if isinstance(answer, NoChange):
         return answer
     had = format_step("memory", killed_size(case))
-    return NoChange(f"killed with {had}, and it may not have more", OOM_KILLS_SOURCE)
+    return NoChange(f"OOM killed with {had}, and bounds, quota or nodes allow no more", OOM_KILLS_SOURCE)
 
 
 def explain_excluded_oom(case: GuardContext, hold: NoChange) -> NoChange:
     """Return who has to react to an OOM kill of a container that Trimtab does not size."""
     had = format_step("memory", killed_size(case))
-    return NoChange(f"killed with {had}, and {hold.why}: raise it by hand", hold.source)
+    return NoChange(f"OOM killed with {had}, and {hold.why}: raise it by hand", hold.source)
 
 
 def _request_for_limit(need: int, case: GuardContext) -> int:

@@ -17,6 +17,7 @@ from math import ceil
 
 from trimtab.api.optimizationpolicy import LimitMode
 from trimtab.api.quantity import MIB, ResourceName, format_step
+from trimtab.plural import pluralize
 from trimtab.sizing.constraints import UtilisationTarget
 from trimtab.sizing.evidence import NO_DECREASE, SafeMinimum, safe_minimums
 from trimtab.sizing.guards.context import LET_LIMITS_FOLLOW_REMEDY, GuardContext, GuardStep, NoChange
@@ -34,8 +35,8 @@ def apply_deadband(amount: int, case: GuardContext) -> GuardStep | None:
         return None
     if request is not None and amount != request and ask.lower <= request <= ask.upper:
         why = (
-            f"lies between {_format_bound(case.resource, ask.lower)} and {_format_bound(case.resource, ask.upper)}: "
-            "not worth a change"
+            f"the current request is within the range of the strategy, {_format_bound(case.resource, ask.lower)} to "
+            f"{_format_bound(case.resource, ask.upper)}"
         )
         return GuardStep(request, why, "strategy")
     return None
@@ -51,12 +52,12 @@ def apply_largest_step(amount: int, case: GuardContext) -> GuardStep | None:
     highest = max(int(request * (1 + rule.max_increase)), request + 1)
     if amount > highest:
         return GuardStep(
-            highest, f"at most {rule.max_increase:.0%} more at once", f"policy changes.{case.resource}"
+            highest, f"one change adds at most {rule.max_increase:.0%}", f"policy changes.{case.resource}"
         )
     lowest = min(ceil(request * (1 - rule.max_decrease)), request - bool(rule.max_decrease))
     if amount < lowest:
         return GuardStep(
-            lowest, f"at most {rule.max_decrease:.0%} less at once", f"policy changes.{case.resource}"
+            lowest, f"one change removes at most {rule.max_decrease:.0%}", f"policy changes.{case.resource}"
         )
     return None
 
@@ -73,7 +74,7 @@ def apply_minimum_change(amount: int, case: GuardContext) -> GuardStep | None:
     if is_below_minimum_change(request, amount, case):
         return GuardStep(
             request,
-            f"{abs(amount - request) / amount:.0%} from its target: too near to be worth a change",
+            f"the request differs from the target by {abs(amount - request) / amount:.0%}, too little to be worth a change",
             "policy changes.minimum",
         )
     return None
@@ -154,7 +155,7 @@ def check_stabilization(case: GuardContext) -> SafeMinimum | None:
     # a restart.
     if not highest or (case.proposed.covers_stabilization and not case.restarts_container):
         return None
-    why = f"the highest that was proposed in the last {window / HOUR:g} h"
+    why = f"the highest proposal of the last {window / HOUR:g} h"
     return _build_request_floor(
         "stabilization", ceil(highest - ROUNDING_TOLERANCE), why, "policy changes.stabilization"
     )
@@ -179,16 +180,18 @@ def check_utilisation(case: GuardContext) -> SafeMinimum | None:
 def _check_autoscaler(scaler: UtilisationTarget, case: GuardContext) -> SafeMinimum:
     source, target = f"HPA {scaler.name}", scaler.target
     if scaler.highest_seen is None:
-        return _build_request_floor(UTILISATION, NO_DECREASE, "its utilisation is not known", source)
+        return _build_request_floor(
+            UTILISATION, NO_DECREASE, "the utilisation that the HPA measures is unknown", source
+        )
     # At its target, the autoscaler answers any decrease with another replica.
     if scaler.highest_seen >= target:
-        why = f"at {scaler.highest_seen:.0%} of a target of {target:.0%}"
+        why = f"the HPA measures {scaler.highest_seen:.0%} of utilisation, and its target is {target:.0%}"
         return _build_request_floor(UTILISATION, NO_DECREASE, why, source)
     highest = case.evidence.cpu_peak if case.resource == "cpu" else case.evidence.memory_peak
     # Autoscalers divide usage by the request, so that usage divided by the target is the least request.
     least = max((case.request or 0) * scaler.highest_seen, highest or 0) / target
     return _build_request_floor(
-        UTILISATION, ceil(least), f"keeps its utilisation at or below {target:.0%}", source
+        UTILISATION, ceil(least), f"keeps the HPA's utilisation at or below {target:.0%}", source
     )
 
 
@@ -222,14 +225,16 @@ def apply_limit_range(amount: int, case: GuardContext) -> GuardStep | NoChange |
     least, most = compute_admitted_range(case)
     if most is not None and most < max(least, 1):
         return NoChange(
-            "the namespace leaves nothing to this container beside the others of its pod", "LimitRange"
+            "the LimitRange leaves nothing to this container beside the others of its pod", "LimitRange"
         )
     if amount < least:
         return GuardStep(
-            least, f"at least {format_step(case.resource, least)} in this namespace", "LimitRange"
+            least, f"the LimitRange requires at least {format_step(case.resource, least)}", "LimitRange"
         )
     if most is not None and amount > most:
-        return GuardStep(most, f"at most {format_step(case.resource, most)} in this namespace", "LimitRange")
+        return GuardStep(
+            most, f"the LimitRange allows at most {format_step(case.resource, most)}", "LimitRange"
+        )
     return None
 
 
@@ -281,7 +286,7 @@ def apply_node_capacity(amount: int, case: GuardContext) -> GuardStep | NoChange
         most = max((room.cpu for room in rooms if room.memory >= case.other_resource_request), default=0)
     else:
         most = max((room.memory for room in rooms if room.cpu >= case.other_resource_request), default=0)
-    why = "the largest node has no more for this pod"
+    why = "the largest node has no more capacity for this pod"
     return _cap_growth(amount, most - case.others_request, case, why=why, source="nodes")
 
 
@@ -293,7 +298,7 @@ def apply_quota(amount: int, case: GuardContext) -> GuardStep | NoChange | None:
         return None
     # Every replica grows by the same amount. A quota that was lowered below its usage leaves a negative rest.
     most = (case.request or 0) + max(left, 0) // max(around.replicas, 1)
-    why = f"{format_step(case.resource, left)} of quota are left for {around.replicas} replicas"
+    why = f"the ResourceQuota has {format_step(case.resource, left)} left for {pluralize(around.replicas, 'replica')}"
     return _cap_growth(amount, most, case, why=why, source="ResourceQuota")
 
 

@@ -483,8 +483,8 @@ async def test_expired_certificate_by_files_is_not_ready_until_it_is_renewed(
                 )
         ended = f"{one.now - timedelta(days=10):%Y-%m-%d %H:%M}"
         assert one.gate.readiness_error() == (
-            f"the certificate expired on {ended} UTC, and the API server does not believe it;"
-            " renew what webhook.certificateFiles names"
+            f"the certificate expired on {ended} UTC, so the API server rejects the webhook;"
+            " renew the files of webhook.certificateFiles"
         )
         told = [log for log in logs if log["event"] == "webhook.certificate_expired"]
         assert [log["log_level"] for log in told] == ["error"], "once"
@@ -509,7 +509,7 @@ async def test_own_certificate_that_expired_and_cannot_be_renewed_is_not_ready(
         )
     assert one.gate.readiness_error().startswith("the certificate expired on ")
     assert one.gate.readiness_error().endswith(
-        "let the operator write the Secret trimtab-webhook, or delete that"
+        "allow the operator to update the Secret trimtab-webhook, or delete the Secret"
     )
     await one.kubectl("delete", "secret", "trimtab-webhook")
     await one.gate.reconcile()

@@ -68,15 +68,16 @@ def describe_choice(resource: ResourceName, choice: Choice, *, window_hours: flo
     name = _name_forecaster(resource, choice.forecaster, window_hours)
     cost = choice.request_cost + choice.harm_cost
     found = (
-        f"{name}, {text(choice.level)}; {choice.bid / choice.level:.2f} times that keeps "
-        f"{'time' if resource == 'cpu' else 'hours'} above it at {choice.over:.1%} and costs least, {cost:.2f} times "
-        f"the mean usage ({choice.request_cost:.2f} request, {choice.harm_cost:.2f} harm)"
+        f"{text(choice.bid)} has the lowest expected cost: {choice.bid / choice.level:.2f} times the forecast of "
+        f"{text(choice.level)} ({name}); usage is above it in {choice.over:.1%} of "
+        f"{'time' if resource == 'cpu' else 'hours'}; cost {cost:.2f} times the mean usage ({choice.request_cost:.2f} "
+        f"for the request, {choice.harm_cost:.2f} for usage above it)"
     )
     if abs(choice.held - choice.bid) <= KEPT_TOLERANCE * choice.held:
         return found
     return (
-        f"{found}; {text(choice.held)} stays until a change to {text(choice.bid)} saves "
-        f"{choice.required_savings:.2f} ({choice.savings:.2f} so far)"
+        f"{found}; the request stays at {text(choice.held)} until a change would have saved "
+        f"{choice.required_savings:.2f} times the mean usage ({choice.savings:.2f} so far)"
     )
 
 
