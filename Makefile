@@ -19,7 +19,7 @@ ONE_CORE_EACH := GOMAXPROCS=1
 # And less again when it seldom collects garbage: kubectl a fifth, an API server a tenth, for 200 MiB that this one takes more.
 FEW_COLLECTIONS := GOGC=800 GOMEMLIMIT=700MiB
 
-.PHONY: help setup lint format test all-tests compiled test-fast coverage test-lowest test-deps recordings fuzz soak soak-operator bench audit demo docs reference cluster cluster-down crds lock clean
+.PHONY: help setup lint format test all-tests fresh-faults simulate-faults compiled test-fast coverage test-lowest test-deps recordings fuzz soak soak-operator bench audit demo docs reference cluster cluster-down crds lock clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1mmake %-13s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,11 +53,16 @@ lint: setup ## Check style, types and layers
 # The linters work beside the builds and the tests, which leave them a part of a core. What fails first does not stop the
 # other: both are told of.
 test: compiled ## Run all checks and tests, on a real cluster too
-	@$(MAKE) --no-print-directory --jobs=2 lint all-tests
+	@$(MAKE) --no-print-directory --jobs=3 lint all-tests fresh-faults
 
 all-tests: test-deps
 	$(ONE_CORE_EACH) $(FEW_COLLECTIONS) pytest $(SIDE_BY_SIDE) $(SECOND_TRY)
 	python -m harness keep-compiled
+
+# Seeds that nobody has run yet, for a minute beside the tests. The fixed ones among the tests decide, not these.
+fresh-faults: setup
+	@nice python -m trimtab.lab.faults run $$(date +%s) --hours 0.017 --processes 1 --save $(FINDINGS) \
+	  || echo "A fresh seed of the fault simulation failed: its case is in $(FINDINGS)/. This does not fail the tests."
 
 # Beside the linters, one process compiles the tests of a new checkout: else the four would, each of them all.
 compiled: setup
@@ -93,6 +98,13 @@ test-deps: setup ## Install and build what the tests run against (once: about 15
 FUZZ_INPUTS := 10000
 fuzz: setup ## Feed hostile inputs to all that parses them: FUZZ_INPUTS (10000) to each target
 	python -m security.fuzz --inputs $(FUZZ_INPUTS)
+
+# With RAY=HOST:PORT on the machines of that cluster.
+HOURS := 1
+FINDINGS := fault-findings
+simulate-faults: setup ## Simulate faults for HOURS (1) with new seeds, save what fails, and append to the ledger
+	python -m trimtab.lab.faults run $$(date +%s) --hours $(HOURS) --save $(FINDINGS) \
+	  --ledger docs/research/fault-ledger.csv $(if $(RAY),--ray-address $(RAY))
 
 soak: test-deps ## Ten minutes of random faults between an informer and the API server
 	TEST_SOAK_SECONDS=600 pytest -s --timeout=900 tests/integration/kube/cache/test_soak.py

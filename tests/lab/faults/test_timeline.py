@@ -21,6 +21,7 @@ def result(*entries: TraceEntry, violations: tuple[Violation, ...] = ()) -> Case
         violations=violations,
         fault_counts=Counter({FAULT.kind: 1}),
         evaluations=Counter(),
+        pairs=frozenset(),
         writes=1,
         digest="",
         entries=entries,

@@ -5,56 +5,98 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+import subprocess
 import sys
 import time
-from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from itertools import count as count_from
 from pathlib import Path
-from typing import NamedTuple
 
 import cyclopts
 
+from trimtab.lab.faults.campaign import (
+    Campaign,
+    LedgerRow,
+    SeedSummary,
+    append_to_ledger,
+    connect_workers,
+    count_cores,
+    save_survey,
+)
 from trimtab.lab.faults.corpus import load_case, save_case
 from trimtab.lab.faults.runner import CaseResult, FaultCase, draw_case, run_case
 from trimtab.lab.faults.shrink import describe_case, shrink_case
 from trimtab.lab.faults.timeline import render_timeline
 
 app = cyclopts.App(help=__doc__)
-
-
-class _Summary(NamedTuple):
-    seed: int
-    days: float
-    violations: list[tuple[str, str]]
-    fault_counts: Counter[str]
-    evaluations: Counter[str]
-    writes: int
-    seconds: float
+FIXED_SECONDS = 60.0
+"""The time of a core that the seeds take together which every test run repeats."""
 
 
 @app.command
-def run(first: int = 0, count: int = 20, *, intensity: str = "heavy", processes: int = 2) -> int:
-    """Run the cases of consecutive seeds."""
-    began = time.monotonic()
-    faults, evaluations, failed, days = Counter[str](), Counter[str](), 0, 0.0
-    with ProcessPoolExecutor(processes) as pool:
-        for each in pool.map(_run_seed, range(first, first + count), [intensity] * count):
-            days += each.days
-            faults.update(each.fault_counts)
-            evaluations.update(each.evaluations)
-            if each.violations:
-                failed += 1
-                seen: set[str] = set()
-                for invariant, message in each.violations:
-                    if invariant not in seen:
-                        seen.add(invariant)
-                        print(f"seed {each.seed}: {invariant}: {message[:600]}", flush=True)
-                print(f"  repeat with: {format_replay_command(each.seed, intensity=intensity)}", flush=True)
-    hours = (time.monotonic() - began) / 3600
-    print(f"{count} seeds, {days:g} cluster-days, {failed} failed, {days / hours:,.0f} cluster-days an hour")
-    print("faults:", dict(sorted(faults.items())))
-    print("invariants:", dict(sorted(evaluations.items())))
-    return 1 if failed else 0
+def run(
+    first: int = 0,
+    count: int = 20,
+    *,
+    hours: float | None = None,
+    intensity: str = "heavy",
+    processes: int | None = None,
+    ray_address: str = "",
+    save: Path | None = None,
+    ledger: Path | None = None,
+    survey: bool = False,
+) -> int:
+    """Run the cases of consecutive seeds, and print each violation with the command that repeats it.
+
+    Parameters
+    ----------
+    first
+        The first seed.
+    count
+        The number of seeds.
+    hours
+        Run as many seeds as end within this time, instead of a number.
+    intensity
+        The number of faults that are drawn: light or heavy.
+    processes
+        The number of seeds that run at once; all cores by default.
+    ray_address
+        Run on this Ray cluster instead of this machine.
+    save
+        Save interesting and failing seeds in this folder.
+    ledger
+        Append a row about this run to this file.
+    survey
+        Write the counts of faults and evaluations for the reference, and choose the seeds that tests repeat.
+    """
+    # The commit at the start: the tree may change while the campaign runs.
+    began, commit = time.monotonic(), _find_commit() if ledger else ""
+    campaign = Campaign(folder=save, on_summary=_print_violations)
+    seeds: Iterable[int] = range(first, first + count) if hours is None else count_from(first)
+    with connect_workers(processes=processes or count_cores(), ray_address=ray_address) as (workers, width):
+        campaign.run(
+            seeds,
+            intensity=intensity,
+            workers=workers,
+            width=width * 4,
+            is_over=lambda: hours is not None and time.monotonic() - began > hours * 3600,
+        )
+    taken = (time.monotonic() - began) / 3600
+    seeds_run = len(campaign.summaries)
+    print(
+        f"{seeds_run} seeds from {first}, {campaign.days:g} cluster-days, {len(campaign.failing)} failed, "
+        f"{campaign.days / taken:,.0f} cluster-days an hour"
+    )
+    print("faults:", dict(sorted(campaign.count_faults().items())))
+    print("invariants:", dict(sorted(campaign.count_evaluations().items())))
+    if survey:
+        found = campaign.build_survey(fixed_seconds=FIXED_SECONDS)
+        save_survey(found)
+        print(f"tests repeat the seeds {', '.join(map(str, found.fixed_seeds))}")
+    if ledger:
+        append_to_ledger(ledger, _build_row(campaign, commit=commit, first=first, hours=taken))
+    return 1 if campaign.failing else 0
 
 
 @app.command
@@ -118,26 +160,33 @@ def format_replay_command(case: str | int, *, intensity: str) -> str:
     return f"python -m trimtab.lab.faults replay {case} --intensity {intensity} --trace"
 
 
-def _run_seed(seed: int, intensity: str) -> _Summary:
-    began = time.monotonic()
-    case = draw_case(seed, intensity)
-    try:
-        result = asyncio.run(run_case(case))
-        violations = [(each.invariant, each.message) for each in result.violations]
-        return _Summary(
-            seed,
-            case.world.days,
-            violations,
-            result.fault_counts,
-            result.evaluations,
-            result.writes,
-            time.monotonic() - began,
+def _print_violations(summary: SeedSummary) -> None:
+    seen: set[str] = set()
+    for violation in summary.violations:
+        if violation.invariant not in seen:
+            seen.add(violation.invariant)
+            print(f"seed {summary.seed}: {violation.invariant}: {violation.message[:600]}", flush=True)
+    if seen:
+        print(
+            f"  repeat with: {format_replay_command(summary.seed, intensity=summary.intensity)}", flush=True
         )
-    except Exception as error:  # noqa: BLE001 - one broken seed must not hide the others
-        import traceback
 
-        text = "".join(traceback.format_exception(error)[-4:])
-        return _Summary(seed, case.world.days, [("simulation-error", text)], Counter(), Counter(), 0, 0.0)
+
+def _find_commit() -> str:
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603
+
+
+def _build_row(campaign: Campaign, *, commit: str, first: int, hours: float) -> LedgerRow:
+    return LedgerRow(
+        date=datetime.now(UTC).strftime("%Y-%m-%d"),
+        commit=commit,
+        first_seed=first,
+        count=len(campaign.summaries),
+        cluster_days=campaign.days,
+        machine_hours=round(hours, 3),
+        violations=len(campaign.failing),
+    )
 
 
 def _load(seed: int, case: Path | None, intensity: str) -> FaultCase:

@@ -100,6 +100,10 @@ class FaultInjector:
         now = self._elapsed()
         return [fault for fault, _ in found if fault.start <= now < fault.end]
 
+    def active_kinds(self) -> set[str]:
+        """Return the kinds of which a fault is active now."""
+        return {kind for kind in self._by_kind if self.active(kind)}
+
     def started(self, kind: str) -> list[Fault]:
         """Return the faults of this kind that are active or over."""
         found = self._by_kind.get(kind)

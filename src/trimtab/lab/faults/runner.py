@@ -63,6 +63,8 @@ class CaseResult:
     """The number of times that each kind of fault took effect."""
     evaluations: Counter[str]
     """The number of evaluations of each invariant."""
+    pairs: frozenset[str]
+    """The transitions of changes with each kind of fault that was active meanwhile, as `fault/transition`."""
     writes: int
     digest: str
     """The digest of the trace; equal for two runs of one case."""
@@ -147,6 +149,7 @@ class FaultRun:
         )
         self._invariants: list[Invariant] = [kind(self._state) for kind in invariants]
         self._writes = 0
+        self._pairs: set[str] = set()
         home = config.current.namespace
         for resource, record in list_static_objects(world):
             self._hub.put(resource, record)
@@ -250,6 +253,8 @@ class FaultRun:
 
     def _capture_log(self, _logger: Any, method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
         """Take a log record, and drop it; a traceback or an error is a violation."""
+        if event.get("event") == "actuation.transition":
+            self._pairs.update(f"{kind}/{event['transition']}" for kind in self._injector.active_kinds())
         if method in {"error", "critical", "exception"} or event.get("exc_info"):
             error = event.get("exc_info")
             place = _find_place(error) if isinstance(error, BaseException) else ""
@@ -269,6 +274,7 @@ class FaultRun:
             violations=tuple(self._state.violations),
             fault_counts=self._injector.counts,
             evaluations=self._state.evaluations,
+            pairs=frozenset(self._pairs),
             writes=self._writes,
             digest=self._trace.digest,
             entries=self._trace.entries,

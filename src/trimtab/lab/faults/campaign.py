@@ -1,0 +1,248 @@
+"""Many seeds: run them on all cores or on Ray, keep the interesting and the failing ones, and record what was run.
+
+A seed is interesting if a change made a transition while a kind of fault was active for the first time, or if it
+evaluates an invariant that few seeds evaluate. `Survey` counts faults and evaluations over seeds, for the reference
+and for the choice of the seeds that every test run repeats.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trimtab.lab.faults.corpus import save_case
+from trimtab.lab.faults.records import Violation
+from trimtab.lab.faults.runner import draw_case, run_case
+from trimtab.lab.ray_engine import Workers, connect_ray_workers, run_locally
+
+RARE = 10
+"""The number of seeds from which on an evaluation of an invariant is not rare any more."""
+SURVEY = Path(__file__).with_name("survey.json")
+SIMULATION_ERROR = "simulation-error"
+"""The name of violations by which the simulation itself failed."""
+
+
+class SeedSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of one seed."""
+
+    seed: int
+    intensity: str
+    days: float
+    seconds: float
+    writes: int = 0
+    violations: tuple[Violation, ...] = ()
+    fault_counts: dict[str, int] = {}
+    evaluations: dict[str, int] = {}
+    pairs: tuple[str, ...] = ()
+
+
+class Survey(msgspec.Struct, frozen=True, kw_only=True):
+    """The faults that took effect and the evaluations of invariants in consecutive seeds, and seeds that tests repeat."""
+
+    intensity: str
+    first: int
+    count: int
+    fault_counts: dict[str, int]
+    evaluations: dict[str, int]
+    fixed_seeds: tuple[int, ...]
+
+
+class LedgerRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A campaign in the ledger."""
+
+    date: str
+    commit: str
+    first_seed: int
+    count: int
+    cluster_days: float
+    machine_hours: float
+    violations: int
+
+
+def summarize_seed(seed: int, *, intensity: str) -> SeedSummary:
+    """Run the case of a seed; an error of the simulation itself is a violation, so that it hides no other seed."""
+    began = time.monotonic()
+    case = draw_case(seed, intensity)
+    try:
+        result = asyncio.run(run_case(case))
+    except Exception as error:  # noqa: BLE001 - reported as a violation
+        import traceback
+
+        text = "".join(traceback.format_exception(error)[-4:])
+        violation = Violation(invariant=SIMULATION_ERROR, at=case.world.start, message=text)
+        return SeedSummary(
+            seed=seed,
+            intensity=intensity,
+            days=case.world.days,
+            seconds=time.monotonic() - began,
+            violations=(violation,),
+        )
+    return SeedSummary(
+        seed=seed,
+        intensity=intensity,
+        days=case.world.days,
+        seconds=round(time.monotonic() - began, 2),
+        writes=result.writes,
+        violations=result.violations,
+        fault_counts=dict(sorted(result.fault_counts.items())),
+        evaluations=dict(sorted(result.evaluations.items())),
+        pairs=tuple(sorted(result.pairs)),
+    )
+
+
+@contextmanager
+def connect_workers(*, processes: int, ray_address: str = "") -> Iterator[tuple[Workers[Any, Any], int]]:
+    """Yield workers of this machine, or of a Ray cluster, and how many things they do at once."""
+    if ray_address:
+        with connect_ray_workers(ray_address) as workers:
+            yield workers, processes
+    elif processes < 2:
+        yield run_locally, 1
+    else:
+        with ProcessPoolExecutor(processes) as pool:
+            yield lambda function, things: list(pool.map(function, things)), processes
+
+
+def count_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+class Campaign:
+    """Runs seeds one batch after another, and sums up what they showed."""
+
+    def __init__(self, *, folder: Path | None, on_summary: Callable[[SeedSummary], None]) -> None:
+        """Create a campaign that saves interesting and failing seeds in a folder, if one is given."""
+        self._folder = folder
+        self._on_summary = on_summary
+        self.summaries: list[SeedSummary] = []
+        self.interesting: list[SeedSummary] = []
+        self._pairs: set[str] = set()
+        self._evaluated: Counter[str] = Counter()
+
+    def run(
+        self,
+        seeds: Iterable[int],
+        *,
+        intensity: str,
+        workers: Workers[int, SeedSummary],
+        width: int,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Run seeds until none is left or `is_over`, which is asked after each batch."""
+        remaining = iter(seeds)
+        while not is_over() and (batch := list(islice(remaining, width))):
+            for summary in workers(partial(summarize_seed, intensity=intensity), batch):
+                self._add(summary)
+
+    def _add(self, summary: SeedSummary) -> None:
+        self.summaries.append(summary)
+        is_new = bool(set(summary.pairs) - self._pairs)
+        is_rare = any(self._evaluated[name] < RARE for name in summary.evaluations)
+        self._pairs.update(summary.pairs)
+        self._evaluated.update(dict.fromkeys(summary.evaluations, 1))
+        if is_new or is_rare:
+            self.interesting.append(summary)
+            self._save("interesting.jsonl", summary)
+        if summary.violations:
+            self._save("failing.jsonl", summary)
+            if self._folder:
+                path = self._folder / f"seed-{summary.seed}-{summary.intensity}.json"
+                case = draw_case(summary.seed, summary.intensity)
+                save_case(path, case, invariant=summary.violations[0].invariant)
+        self._on_summary(summary)
+
+    def _save(self, name: str, summary: SeedSummary) -> None:
+        if self._folder:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with (self._folder / name).open("ab") as file:
+                file.write(msgspec.json.encode(summary) + b"\n")
+
+    @property
+    def days(self) -> float:
+        """The simulated days of all seeds."""
+        return sum(each.days for each in self.summaries)
+
+    @property
+    def failing(self) -> list[SeedSummary]:
+        """The seeds with a violation."""
+        return [each for each in self.summaries if each.violations]
+
+    def count_faults(self) -> Counter[str]:
+        """Return the number of times that each kind of fault took effect."""
+        return sum((Counter(each.fault_counts) for each in self.summaries), Counter[str]())
+
+    def count_evaluations(self) -> Counter[str]:
+        """Return the number of evaluations of each invariant."""
+        return sum((Counter(each.evaluations) for each in self.summaries), Counter[str]())
+
+    def build_survey(self, *, fixed_seconds: float) -> Survey:
+        """Sum up all seeds; those that tests repeat take about `fixed_seconds` of a core together."""
+        return Survey(
+            intensity=self.summaries[0].intensity,
+            first=min(each.seed for each in self.summaries),
+            count=len(self.summaries),
+            fault_counts=dict(sorted(self.count_faults().items())),
+            evaluations=dict(sorted(self.count_evaluations().items())),
+            fixed_seeds=choose_seeds(self.summaries, seconds=fixed_seconds),
+        )
+
+
+def choose_seeds(summaries: Sequence[SeedSummary], *, seconds: float) -> tuple[int, ...]:
+    """Choose seeds without a violation that show the most within a time.
+
+    Each next seed is the one with the most that no chosen one has, a second of its time: kinds of faults, invariants,
+    and transitions under a fault.
+    """
+    candidates = {each.seed: each for each in summaries if not each.violations}
+    shown = {seed: {*each.fault_counts, *each.evaluations, *each.pairs} for seed, each in candidates.items()}
+    chosen: list[int] = []
+    known: set[str] = set()
+    while candidates:
+        best = max(candidates, key=lambda seed: (len(shown[seed] - known) / candidates[seed].seconds, -seed))
+        summary = candidates.pop(best)
+        if not shown[best] - known:
+            break
+        if summary.seconds <= seconds:
+            seconds -= summary.seconds
+            chosen.append(best)
+            known |= shown[best]
+    return tuple(sorted(chosen))
+
+
+def load_survey() -> Survey:
+    """Load the survey that is committed with the code."""
+    return msgspec.json.decode(SURVEY.read_bytes(), type=Survey)
+
+
+def save_survey(survey: Survey) -> None:
+    """Save the survey beside the code."""
+    SURVEY.write_bytes(msgspec.json.format(msgspec.json.encode(survey), indent=1) + b"\n")
+
+
+def read_ledger(path: Path) -> list[LedgerRow]:
+    """Read all campaigns of a ledger."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return [msgspec.convert(row, LedgerRow, strict=False) for row in csv.DictReader(file)]
+
+
+def append_to_ledger(path: Path, row: LedgerRow) -> None:
+    """Append a campaign to a ledger."""
+    is_new = not path.exists()
+    with path.open("a", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, LedgerRow.__struct_fields__, lineterminator="\n")
+        if is_new:
+            writer.writeheader()
+        writer.writerow(msgspec.structs.asdict(row))
