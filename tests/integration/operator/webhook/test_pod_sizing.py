@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -18,25 +18,25 @@ from harness.e2e.informer_probe import eventually
 from harness.e2e.leader import BRISK, deployment
 from trimtab.actuation.change_annotations import AppliedSizes, ChangeAnnotations, encode_change_annotations
 from trimtab.actuation.hold import HOLD_ANNOTATION
+from trimtab.actuation.kube_cluster import KubeCluster
 from trimtab.actuation.port import ANNOTATIONS_MANAGER
 from trimtab.actuation.resources import container_sizes
 from trimtab.kube.auth import load_connection
 from trimtab.kube.cache.informer_set import InformerSet
 from trimtab.kube.kinds.pods import Pod, Resources
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
+from trimtab.kube.rest.capabilities import ServerFeatures
 from trimtab.kube.rest.client import Client, Object
 from trimtab.kube.rest.resources import DEPLOYMENTS, LIMIT_RANGES, OPTIMIZATION_POLICIES, PODS
+from trimtab.kube.runtime.event_recorder import EventRecorder
 from trimtab.operator.app import OperatorApp
-from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.config.reloader import ConfigReloader
-from trimtab.operator.intent_index import CompetingControllers, IntentIndex
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.policy.resolver import PolicyResolver
 from trimtab.operator.webhook.lifecycle import WebhookLifecycle
-from trimtab.operator.webhook.pod_sizing import PodSizer
 from trimtab.operator.webhook.registration import CONFIGURATION_NAME, MUTATING, VALIDATING
-from trimtab.operator.webhook.server import AdmissionHandlers
+from trimtab.operator.wiring import FixedConfig, Operator, Ports, build_operator
+from trimtab.store import Store
 
 MIB = 1 << 20
 SMALL = Resources(100, None, 64 * MIB, 64 * MIB)
@@ -57,27 +57,44 @@ class Ward:
         pair = authority.issue("webhook", hosts=LOOPBACK)
         self._files = {"certificate": pair.cert, "key": pair.key, "authority": authority.cert}
         self.config = self.configured(pods=True)
-        following = InformerSet(client, discovery_interval=0.5, timeouts=BRISK)
-        self.catalog = ClusterState(following, operator_namespace="trimtab-system", enqueue=lambda _: None)
-        rivals = CompetingControllers(self.catalog, IntentIndex(following), lambda: self.config)
-        self._births = PodSizer(self.catalog, rivals, PolicyResolver(self.catalog, lambda: self.config))
         self.metrics = Metrics()
+        self._source = FixedConfig(self.config)
+        self.operator = self.built()
+        self.catalog = self.operator.cluster_state
 
     def configured(self, **webhook: Any) -> OperatorConfig:
         place = {"address": f"127.0.0.1:{self._port}", "url": f"https://127.0.0.1:{self._port}"}
         files = {name: str(path) for name, path in self._files.items()}
         return OperatorConfig.model_validate({"webhook": place | {"certificateFiles": files} | webhook})
 
-    def gate(self) -> WebhookLifecycle:
-        return WebhookLifecycle(self._client, self.config, now=lambda: datetime.now(UTC))
+    def configure(self, config: OperatorConfig) -> None:
+        self._source.current = self.config = config
 
-    def admission(self) -> AdmissionHandlers:
-        return AdmissionHandlers(
-            config=lambda: self.config,
-            policies=lambda: self.catalog.policies,
-            size_pod=self._births.size_pod,
-            metrics=self.metrics,
+    def built(self) -> Operator:
+        """An operator of the present configuration; nobody leads, so it needs no usage and no store."""
+        client = self._client
+        events = EventRecorder(
+            client, component="trimtab.io/test", instance="test", now=lambda: datetime.now(UTC)
         )
+        return build_operator(
+            Ports(
+                informers=InformerSet(client, discovery_interval=0.5, timeouts=BRISK),
+                objects=client,
+                cluster=lambda kinds: KubeCluster(client, events, kinds=kinds),
+                features=ServerFeatures(client),
+                events=events,
+                sources={},
+                store=cast("Store", None),
+                config=self._source,
+                metrics=self.metrics,
+                webhook_client=client,
+            )
+        )
+
+    def gate(self) -> WebhookLifecycle:
+        gate = self.built().webhook
+        assert gate is not None
+        return gate
 
     @property
     def workload(self) -> Workload | None:
@@ -155,7 +172,7 @@ async def test_pods_that_come_later_are_made_with_the_size_in_effect(
 ) -> None:
     async with AsyncExitStack() as stack:
         gate = ward.gate()
-        await stack.enter_async_context(gate.serve(ward.admission().build_application()))
+        await stack.enter_async_context(gate.serve(ward.operator.admission.build_application()))
         await gate.reconcile()
         await ward.until_tried("100m")
         await client.scale(DEPLOYMENTS, "web", 4, namespace=namespace)
@@ -203,7 +220,7 @@ async def test_pods_that_come_later_are_made_with_the_size_in_effect(
         await ward.until_tried("1")
         await ward.order("Auto")
         await ward.until_tried("100m")
-        ward.config = ward.config.model_copy(update={"dry_run": True})
+        ward.configure(ward.config.model_copy(update={"dry_run": True}))
         assert await ward.tried() == "1"
     assert await ward.tried() == "1", "and without us pods are made all the same"
 
@@ -240,7 +257,7 @@ async def test_webhook_gets_pod_requests_only_while_enabled(
     await ward.gate().reconcile()
     again = await client.get(MUTATING, CONFIGURATION_NAME)
     assert again["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"], "nothing to mend"
-    ward.config = ward.configured(**off)
+    ward.configure(ward.configured(**off))
     await ward.gate().reconcile()
     (left,) = (await client.get(MUTATING, CONFIGURATION_NAME))["webhooks"]
     assert left["name"] == "optimizationpolicies.trimtab.io"
