@@ -57,7 +57,7 @@ from trimtab.actuation.decide.health import (
 from trimtab.actuation.decide.observation import LocalObservations, Rejection, rejection_key
 from trimtab.actuation.decide.revert import compute_cooldown
 from trimtab.actuation.decide.transitions import next_actions
-from trimtab.actuation.resources import Sizes
+from trimtab.actuation.resources import SizeLimits, Sizes
 from trimtab.api.optimizationpolicy import (
     Canary,
     MaintenanceWindow,
@@ -113,6 +113,20 @@ def reverting_change(actions: list[ChangeAction]) -> OngoingChange:
 
 
 # Started, canary
+
+
+def test_start_records_the_size_that_pods_get_within_the_organisations_limits() -> None:
+    """A change to 200 MiB was recorded, and pods were resized to 128 MiB: its annotation is read within the limits."""
+    size = Resources(100, None, 200 * MIB, 256 * MIB)
+    limits = SizeLimits(memory=128 * MIB)
+    on = workload(template={"web": SMALL})
+    start = observation(
+        replace(desired_change({"web": size}), size_limits=limits), pods=[pod(sizes={"web": SMALL})], on=on
+    )
+    noted = ChangeAnnotations(change=start_change(start))
+    assert noted.within(limits, {"web": SMALL}) == noted
+    assert noted.change
+    assert noted.change.after["web"].memory_request == 128 * MIB
 
 
 @pytest.mark.parametrize("ago", [3 * 3600, 23 * 3600, 25 * 3600])
@@ -515,6 +529,43 @@ def test_canary_without_a_cpu_limit_is_known_not_to_be_throttled() -> None:
         watched, [pod(sizes=unlimited, created=NOW)], template=unlimited, wanted=wanted, now=NOW + OBSERVATION
     )
     assert written_annotations(over).applied, over
+
+
+@pytest.mark.parametrize(
+    ("size", "blamed"),
+    [
+        (Resources(100, 200, 128 * MIB, 256 * MIB), False),  # memory only
+        (Resources(150, 400, 64 * MIB, 256 * MIB), False),  # more CPU
+        (Resources(100, 150, 64 * MIB, 256 * MIB), True),
+        (Resources(50, 200, 64 * MIB, 256 * MIB), True),
+    ],
+)
+def test_change_that_lowers_no_cpu_is_not_reverted_for_throttling(size: Resources, *, blamed: bool) -> None:
+    """The load rose meanwhile: changes of memory alone were reverted, and tried again, every hour."""
+    before, after = {"web": Resources(100, 200, 64 * MIB, 256 * MIB)}, {"web": size}
+
+    def known(at: int, share: float) -> Any:
+        return desired_change(
+            after,
+            needed_memory={"web": 0},
+            harm_signals=harm_signals(throttled={"web-0": [ThrottlingSample(at, share)]}),
+        )
+
+    begins = start_change(
+        observation(known(NOW - 60, 0.35), pods=[pod(sizes=before)], on=workload(template=before))
+    )
+    watched = msgspec.structs.replace(begins, phase=Phase.VERIFYING, settled=NOW)
+    over = step(
+        watched,
+        [pod(sizes=after)],
+        template=before,
+        wanted=known(NOW + 60, 0.43),
+        now=NOW + OBSERVATION,
+    )
+    if blamed:
+        assert reverting_change(over).reason == "CPU is throttled in 43% of its periods, before it 35%"
+    else:
+        assert written_annotations(over).applied, over
 
 
 @pytest.mark.parametrize("update", ["RollingUpdate", "OnDelete"])

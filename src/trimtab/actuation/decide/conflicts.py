@@ -149,6 +149,10 @@ def assess_change(observation: Observation) -> HealthComparison:
         # Containers without a CPU limit are never throttled, and no metric reports them. Unknown throttling would
         # let their changes wait for evidence that never comes.
         now = msgspec.structs.replace(now, throttled=0.0)
+    elif changed and not any(_lowers_cpu(change, pod) for pod in changed):
+        # More load throttles containers, too. Blamed for that, a change of memory alone would be reverted whenever the
+        # load rises, and so would one that gives throttled containers more CPU.
+        now = msgspec.structs.replace(now, throttled=change.health.throttled)
     unready_since = observation.local.unready_since
     unready = [
         observation.now - unready_since.get(pod.uid, observation.now)
@@ -156,6 +160,19 @@ def assess_change(observation: Observation) -> HealthComparison:
         if not pod.ready and _should_be_ready(observation, change, pod)
     ]
     return compare_health(change.health, now, signals, unready=unready)
+
+
+def _lowers_cpu(change: OngoingChange, pod: Pod) -> bool:
+    """Return whether the change gives a container of the pod less CPU than before, by request or limit."""
+    before = change.previous_size(pod)
+    return any(
+        now is not None and (old is None or now < old)
+        for name in before.keys() & change.after.keys()
+        for old, now in (
+            (before[name].cpu_request or 0, change.after[name].cpu_request or 0),
+            (before[name].cpu_limit, change.after[name].cpu_limit),
+        )
+    )
 
 
 def _should_be_ready(observation: Observation, change: OngoingChange, pod: Pod) -> bool:

@@ -205,7 +205,10 @@ def _compute_sizes(observation: Observation) -> tuple[dict[str, Resources], dict
     before = select_sizes(
         observation.effective, observation.effective.keys() - observation.desired.excluded_containers
     )
-    after = _limit_memory_decrease(observation, before)
+    wanted = _limit_memory_decrease(observation, before)
+    # Annotations are read within these limits: recorded beyond them, pods would get another size than the one recorded.
+    within = observation.desired.size_limits.clamp(wanted, template=observation.template_sizes)
+    after = {name: size if size == before[name] else within[name] for name, size in wanted.items()}
     if after == before and (behind := pods_needing_restart(observation)):
         # The workload has its size, but these pods cannot get it without a change.
         before = select_sizes(container_sizes(behind[0].containers), before)

@@ -7,6 +7,7 @@ from collections import deque
 from trimtab.actuation.change_annotations import ChangeAnnotations, Phase, read_change_annotations
 from trimtab.actuation.decide.maintenance_windows import next_opening
 from trimtab.actuation.hold import read_hold
+from trimtab.actuation.resources import is_between
 from trimtab.api.optimizationpolicy import PolicyMode
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
@@ -79,6 +80,9 @@ class ChangeRecordedFirst(Invariant):
             after == write.before[name] or any(_is_part_of(after, sizes.get(name)) for sizes in known)
             for name, after in write.after.items()
         )
+        if change and change.phase is Phase.REVERTING and write.pod:
+            # Memory is lowered no further than is safe, which may be less than back to the size before.
+            named = named or is_between(write.after, change.previous_size(write.pod), change.after)
         self.check(named, "annotations name another size:", write)
 
     def _has_boost(self, write: Write) -> bool:
@@ -138,6 +142,26 @@ class MinIntervalRespected(Invariant):
         self.check(write.at - before >= least - 1, "after", round(write.at - before), "s", write)
 
 
+class RevertsExplained(Invariant):
+    name = "reverts-explained"
+    sentence = "Each revert names its reason, and throttling is the reason only if the change lowered CPU."
+
+    def on_write(self, write: Write) -> None:
+        change = write.new.change if write.new else None
+        if write.verb != "annotate" or change is None or change.phase is not Phase.REVERTING:
+            return
+        self.check(bool(change.reason), "no reason", write)
+        if "throttled" in change.reason:
+            pairs = [
+                (amount, other)
+                for sizes in (change.before, *change.odd.values())
+                for name in sizes.keys() & change.after.keys()
+                for amount, other in zip(sizes[name].cpu, change.after[name].cpu, strict=True)
+            ]
+            lowered = any(new is not None and (old is None or new < old) for old, new in pairs)
+            self.check(lowered, change.reason, write)
+
+
 class PaceRespected(Invariant):
     name = "pace-respected"
     sentence = "No process changes more pods a minute than the disruption limits permit, reverts aside."
@@ -194,5 +218,6 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     ChangeRecordedFirst,
     WindowsRespected,
     MinIntervalRespected,
+    RevertsExplained,
     PaceRespected,
 )

@@ -37,8 +37,8 @@ class RunState:
     config: Callable[[], OperatorConfig]
     hides_usage: Callable[[], bool]
     """Returns whether a fault of the last day may have hidden the true usage."""
-    ready_without_operator: Mapping[WorkloadKey, int]
-    """The ready pods of each workload at the end of the same run without the operator."""
+    ready_without_operator: Mapping[WorkloadKey, float]
+    """The ready pods of each workload in the last hours of the same run without the operator, in the mean."""
     evaluations: Counter[str] = field(default_factory=Counter)
     """The number of evaluations of each invariant."""
     violations: list[Violation] = field(default_factory=list)

@@ -27,6 +27,7 @@ from trimtab.lab.faults.plan import FaultInjector, FaultPlan
 from trimtab.lab.faults.process_faults import Operations
 from trimtab.lab.faults.records import Violation, Write
 from trimtab.lab.faults.replica import SharedCluster
+from trimtab.lab.faults.run_invariants import ReadyPods
 from trimtab.lab.faults.trace import FAILED, RunTrace, TraceEntry, render_trace
 from trimtab.lab.faults.watch_faults import WatchHub
 from trimtab.lab.faults.world_faults import Environment
@@ -90,7 +91,7 @@ async def run_case(case: FaultCase) -> CaseResult:
     with tempfile.TemporaryDirectory(prefix="trimtab-faults-") as folder:
         baseline = FaultRun(case, Path(folder), {}, invariants=())
         await baseline.run(replicas=0)
-        run = FaultRun(case, Path(folder), baseline.count_ready())
+        run = FaultRun(case, Path(folder), baseline.ready.means())
         await run.run()
     return run.result()
 
@@ -102,7 +103,7 @@ class FaultRun:
         self,
         case: FaultCase,
         folder: Path,
-        ready_without_operator: Mapping[WorkloadKey, int],
+        ready_without_operator: Mapping[WorkloadKey, float],
         *,
         scenario: Scenario | None = None,
         autoscale: bool = False,
@@ -148,6 +149,7 @@ class FaultRun:
             ready_without_operator=ready_without_operator,
         )
         self._invariants: list[Invariant] = [kind(self._state) for kind in invariants]
+        self.ready = ReadyPods(spec, world)
         self._writes = 0
         self._pairs: set[str] = set()
         home = config.current.namespace
@@ -160,10 +162,6 @@ class FaultRun:
     def subscribe(self, observer: MetricsObserver) -> None:
         """Call the observer with the metrics of every step."""
         self._cycle.subscribe(observer)
-
-    def count_ready(self) -> dict[WorkloadKey, int]:
-        """Return the number of ready pods of each workload."""
-        return {key: workload.ready for key, workload in self._world.workloads.items()}
 
     async def run(self, *, replicas: int = 1) -> None:
         """Run to the end; without a replica, only what happens to the cluster by itself."""
@@ -201,6 +199,7 @@ class FaultRun:
             replica.informers.sync()
             await replica.advance()
         await operations.bury()
+        self.ready.observe()
         for invariant in self._invariants:
             invariant.on_step()
 

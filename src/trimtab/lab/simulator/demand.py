@@ -14,7 +14,7 @@ from trimtab.lab.simulator.physics import Floats, Indices
 
 Serials = npt.NDArray[np.uint64]
 
-_MEMORY_NOISE_SHARE = 0.5
+MEMORY_NOISE_SHARE = 0.5
 """The lasting difference in memory between replicas, beside the step-wise difference in CPU."""
 
 
@@ -53,5 +53,5 @@ def compute_demand(
         differs = 1.0 + noise * 1.7320508 * hash_to_noise(seed, serial[row], step)
         cpu[row] = cpu_series[column[row]] * load_share[workload[row]] * max(differs, 0.0)
         memory[row] = memory_series[column[row]] * max(
-            0.0, 1.0 + _MEMORY_NOISE_SHARE * noise * hash_to_noise(seed, serial[row], -1)
+            0.0, 1.0 + MEMORY_NOISE_SHARE * noise * hash_to_noise(seed, serial[row], -1)
         )
