@@ -77,7 +77,7 @@ def actuators(*names: str) -> list[Actuator]:
     return [actuator(name) for name in names or ALL]
 
 
-def planned(
+def make_plan(
     state: TargetState,
     wanted: Goal,
     *,

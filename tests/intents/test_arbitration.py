@@ -1,4 +1,4 @@
-"""Many intents at once: who gets what there is, and that nobody waits for ever."""
+"""Arbitration of many intents: who gets the capacity, and that none waits forever."""
 
 import pytest
 from hypothesis import given
@@ -25,17 +25,17 @@ ACTUATORS = actuators("scaleOut", "scaleIn", "resizeCPU")
 PLANNER = AStar()
 
 
-def make(claim: PlanRequest, limits: PlanConstraints) -> Plan:
+def make(request: PlanRequest, limits: PlanConstraints) -> Plan:
     return PLANNER.plan(
-        claim.state, claim.goal, actuators=ACTUATORS, effects=claim.effects, limits=limits, now=0.0
+        request.state, request.goal, actuators=ACTUATORS, effects=request.effects, limits=limits, now=0.0
     )
 
 
-def keep(claim: PlanRequest, _: PlanConstraints) -> Plan:
-    return Plan(intent=claim.goal.intent, purpose=Purpose.KEEP)
+def keep(request: PlanRequest, _: PlanConstraints) -> Plan:
+    return Plan(intent=request.goal.intent, purpose=Purpose.KEEP)
 
 
-def claim(
+def request(
     name: str,
     *,
     priority: float,
@@ -54,100 +54,100 @@ def claim(
     )
 
 
-def grown(ruling: PlanDecision, claim: PlanRequest) -> float:
-    plan = ruling.plan
-    return additional_requests(claim.state, plan.actions[-1].after)[0] if plan.actions else 0.0
+def cpu_increase(decision: PlanDecision, request: PlanRequest) -> float:
+    plan = decision.plan
+    return additional_requests(request.state, plan.actions[-1].after)[0] if plan.actions else 0.0
 
 
 def test_arbitrate_gives_remaining_node_capacity_to_higher_priority() -> None:
-    low, high = claim("a", priority=0.1, p99=0.15), claim("b", priority=0.9, p99=0.15)
-    room = Capacity({"node": FreeResources(0.6, 8 * GIB, 10)})
-    rulings = arbitrate([low, high], capacity=room, make=make, now=0.0)
-    assert rulings["shop/b"].plan.purpose is Purpose.REACH
-    assert grown(rulings["shop/b"], high) > 0
-    assert rulings["shop/b"].waiting_since is None
-    assert rulings["shop/a"].waiting_since == 0.0
-    assert "waits for capacity" in rulings["shop/a"].plan.why[-1]
+    low, high = request("a", priority=0.1, p99=0.15), request("b", priority=0.9, p99=0.15)
+    capacity = Capacity({"node": FreeResources(0.6, 8 * GIB, 10)})
+    decisions = arbitrate([low, high], capacity=capacity, make=make, now=0.0)
+    assert decisions["shop/b"].plan.purpose is Purpose.REACH
+    assert cpu_increase(decisions["shop/b"], high) > 0
+    assert decisions["shop/b"].waiting_since is None
+    assert decisions["shop/a"].waiting_since == 0.0
+    assert "waits for capacity" in decisions["shop/a"].plan.why[-1]
 
 
 def test_arbitrate_gives_remaining_quota_to_higher_priority() -> None:
-    low, high = claim("a", priority=0.1, node="one"), claim("b", priority=0.9, node="two")
+    low, high = request("a", priority=0.1, node="one"), request("b", priority=0.9, node="two")
     nodes = {name: FreeResources(100.0, 100 * GIB, 100) for name in ("one", "two")}
-    rulings = arbitrate(
+    decisions = arbitrate(
         [low, high], capacity=Capacity(nodes, {"shop": FreeResources(cpu=1.2)}), make=make, now=0.0
     )
-    assert grown(rulings["shop/b"], high) > 0
-    assert grown(rulings["shop/a"], low) <= 1.2 - grown(rulings["shop/b"], high) + 1e-9
+    assert cpu_increase(decisions["shop/b"], high) > 0
+    assert cpu_increase(decisions["shop/a"], low) <= 1.2 - cpu_increase(decisions["shop/b"], high) + 1e-9
 
 
 def test_arbitrate_serves_both_intents_when_capacity_suffices() -> None:
-    room = Capacity({"node": FreeResources(64.0, 64 * GIB, 100)})
-    rulings = arbitrate(
-        [claim("a", priority=0.1), claim("b", priority=0.9)], capacity=room, make=make, now=0.0
+    capacity = Capacity({"node": FreeResources(64.0, 64 * GIB, 100)})
+    decisions = arbitrate(
+        [request("a", priority=0.1), request("b", priority=0.9)], capacity=capacity, make=make, now=0.0
     )
-    assert all(ruling.plan.purpose is Purpose.REACH for ruling in rulings.values())
+    assert all(decision.plan.purpose is Purpose.REACH for decision in decisions.values())
 
 
 def test_effective_priority_grows_with_waiting_time() -> None:
-    old, new = claim("a", priority=0.01, waiting_since=0.0), claim("b", priority=1.0)
+    old, new = request("a", priority=0.01, waiting_since=0.0), request("b", priority=1.0)
     assert [each.goal.intent for each in sort_by_priority([old, new], now=3500.0)] == ["shop/b", "shop/a"]
     assert [each.goal.intent for each in sort_by_priority([old, new], now=3600.0)] == ["shop/a", "shop/b"]
 
 
 def test_arbitrate_preempts_intent_with_slack_for_more_important_one() -> None:
-    rich = claim("a", priority=0.05, p99=0.07, wanted=0.1, replicas=10)
-    poor = claim("b", priority=0.9, p99=0.5)
-    room = Capacity({"node": FreeResources(0.0, 8 * GIB, 10)})
-    rulings = arbitrate([rich, poor], capacity=room, make=make, now=0.0)
-    assert rulings["shop/b"].waiting_since == 0.0
-    assert rulings["shop/a"].plan.purpose is Purpose.YIELD
-    assert grown(rulings["shop/a"], rich) < 0
+    rich = request("a", priority=0.05, p99=0.07, wanted=0.1, replicas=10)
+    poor = request("b", priority=0.9, p99=0.5)
+    capacity = Capacity({"node": FreeResources(0.0, 8 * GIB, 10)})
+    decisions = arbitrate([rich, poor], capacity=capacity, make=make, now=0.0)
+    assert decisions["shop/b"].waiting_since == 0.0
+    assert decisions["shop/a"].plan.purpose is Purpose.YIELD
+    assert cpu_increase(decisions["shop/a"], rich) < 0
 
 
 def test_arbitrate_preempts_for_unplaced_pods_with_unknown_objectives() -> None:
-    rich = claim("a", priority=0.05, p99=0.02, wanted=0.1, replicas=6)
-    dark = claim("b", priority=0.9, replicas=1)
+    rich = request("a", priority=0.05, p99=0.02, wanted=0.1, replicas=6)
+    dark = request("b", priority=0.9, replicas=1)
     pending = (PodState(name="b-0", state="Pending"),)
     dark = replace(dark, state=replace(dark.state, objectives={"p99": None}, pods=pending, unplaced=1))
-    rulings = arbitrate(
+    decisions = arbitrate(
         [rich, dark], capacity=Capacity({"node": FreeResources(0.0, 8 * GIB, 10)}), make=make, now=5.0
     )
-    assert not rulings["shop/b"].plan.actions, "nothing is done on what is not known"
-    assert rulings["shop/b"].waiting_since == 5.0
-    assert grown(rulings["shop/a"], rich) < 0
+    assert not decisions["shop/b"].plan.actions, "nothing is done on what is not known"
+    assert decisions["shop/b"].waiting_since == 5.0
+    assert cpu_increase(decisions["shop/a"], rich) < 0
 
 
 def test_arbitrate_ignores_excluded_nodes() -> None:
     nodes = {"full": FreeResources(0.0, 8 * GIB, 10), "tainted": FreeResources(64.0, 64 * GIB, 100)}
-    poor = claim("b", priority=0.9, p99=0.5, node="full")
+    poor = request("b", priority=0.9, p99=0.5, node="full")
     kept_off = replace(poor, state=replace(poor.state, excluded_nodes=frozenset({"tainted", "gone"})))
     for each, slots in ((poor, True), (kept_off, False)):
         assert bool(Capacity(nodes).constrain(PlanConstraints(), each.state, "shop").extra_pods) is slots
         more = replace(each.state, replicas=2)
         assert Capacity(nodes).fits(each.state, more, "shop") is slots
 
-    rich = claim("a", priority=0.05, p99=0.02, wanted=0.1, replicas=6, node="tainted")
+    rich = request("a", priority=0.05, p99=0.02, wanted=0.1, replicas=6, node="tainted")
     pending = (PodState(name="b-0", state="Pending"),)
     busy = {"full": FreeResources(0.0, 8 * GIB, 10), "tainted": FreeResources(0.0, 8 * GIB, 10)}
     for each, gives in ((poor, True), (kept_off, False)):
         waits = replace(each, state=replace(each.state, pods=pending, unplaced=1))
-        rulings = arbitrate([rich, waits], capacity=Capacity(busy), make=keep, now=5.0)
-        assert rulings["shop/b"].waiting_since == 5.0
-        assert bool(select_preempted([rich, waits], rulings, capacity=Capacity(busy))) is gives
+        decisions = arbitrate([rich, waits], capacity=Capacity(busy), make=keep, now=5.0)
+        assert decisions["shop/b"].waiting_since == 5.0
+        assert bool(select_preempted([rich, waits], decisions, capacity=Capacity(busy))) is gives
 
 
 def test_arbitrate_preempts_only_intents_of_the_exhausted_quota() -> None:
-    """Room on a node would be given in vain: they are not even made."""
-    rich = claim("a", priority=0.05, p99=0.02, wanted=0.1, replicas=6, node="full")
+    """Capacity on a node would not help: without quota the pods are not even created."""
+    rich = request("a", priority=0.05, p99=0.02, wanted=0.1, replicas=6, node="full")
     elsewhere = replace(rich, goal=replace(rich.goal, intent="bank/a"))
-    poor = claim("b", priority=0.9, p99=0.5, node="roomy")
+    poor = request("b", priority=0.9, p99=0.5, node="free")
     poor = replace(poor, state=replace(poor.state, replicas=3, unplaced=2))
-    nodes = {"full": FreeResources(0.0, 8 * GIB, 10), "roomy": FreeResources(64.0, 64 * GIB, 100)}
+    nodes = {"full": FreeResources(0.0, 8 * GIB, 10), "free": FreeResources(64.0, 64 * GIB, 100)}
     for giver, gives in ((elsewhere, False), (rich, True)):
-        room = Capacity(nodes, {"shop": FreeResources(cpu=0.0)})
-        rulings = arbitrate([giver, poor], capacity=room, make=keep, now=5.0)
-        assert rulings["shop/b"].waiting_since == 5.0
-        ways = select_preempted([giver, poor], rulings, capacity=room)
+        capacity = Capacity(nodes, {"shop": FreeResources(cpu=0.0)})
+        decisions = arbitrate([giver, poor], capacity=capacity, make=keep, now=5.0)
+        assert decisions["shop/b"].waiting_since == 5.0
+        ways = select_preempted([giver, poor], decisions, capacity=capacity)
         assert bool(ways) is gives
 
 
@@ -156,12 +156,12 @@ def test_preempted_intent_may_miss_objective_by_a_fifth_also_for_negative_values
     objectives = tuple(
         Objective(name=name, value=value, less_is_better=name != "rate") for name, value in wanted.items()
     )
-    rich, poor = claim("a", priority=0.05, replicas=10), claim("b", priority=0.9)
+    rich, poor = request("a", priority=0.05, replicas=10), request("b", priority=0.9)
     rich = replace(rich, goal=replace(rich.goal, objectives=objectives))
     keep = Plan(intent="", purpose=Purpose.KEEP)
-    rulings = {"shop/a": PlanDecision(keep, None), "shop/b": PlanDecision(keep, 0.0)}
+    decisions = {"shop/a": PlanDecision(keep, None), "shop/b": PlanDecision(keep, 0.0)}
     (giving,) = select_preempted(
-        [rich, poor], rulings, capacity=Capacity({"node": FreeResources(0.0, 8 * GIB, 10)})
+        [rich, poor], decisions, capacity=Capacity({"node": FreeResources(0.0, 8 * GIB, 10)})
     )
     loosened = {each.name: each.value for each in giving.goal.objectives}
     assert loosened == pytest.approx({"p99": 0.12, "score": -8.0, "rate": 40.0})
@@ -169,50 +169,50 @@ def test_preempted_intent_may_miss_objective_by_a_fifth_also_for_negative_values
 
 @pytest.mark.parametrize(("memory", "gives"), [(8 * GIB, True), (0.0, False)])
 def test_preemption_releases_no_cpu_when_memory_is_missing(memory: float, *, gives: bool) -> None:
-    """Cores that are released make no room for a pod whose memory the node does not have."""
-    rich = claim("a", priority=0.05, p99=0.02, wanted=0.1, replicas=6)
-    poor = claim("b", priority=0.9, p99=0.5)
+    """Released cores do not help a pod whose memory the node does not have."""
+    rich = request("a", priority=0.05, p99=0.02, wanted=0.1, replicas=6)
+    poor = request("b", priority=0.9, p99=0.5)
     size = replace(poor.state.sizes[0], memory_request=1.0 * GIB)
     pending = (PodState(name="b-0", state="Pending"),)
     poor = replace(poor, state=replace(poor.state, sizes=(size,), pods=pending, unplaced=1))
-    room = Capacity({"node": FreeResources(0.0, memory, 10)})
-    rulings = arbitrate([rich, poor], capacity=room, make=keep, now=5.0)
-    assert bool(select_preempted([rich, poor], rulings, capacity=room)) is gives
+    capacity = Capacity({"node": FreeResources(0.0, memory, 10)})
+    decisions = arbitrate([rich, poor], capacity=capacity, make=keep, now=5.0)
+    assert bool(select_preempted([rich, poor], decisions, capacity=capacity)) is gives
 
 
 def test_preemption_does_not_happen_when_it_frees_too_little() -> None:
-    rich = claim("a", priority=0.05, p99=0.09, wanted=0.1, replicas=6)
-    poor = claim("b", priority=0.9, p99=0.5)
+    rich = request("a", priority=0.05, p99=0.09, wanted=0.1, replicas=6)
+    poor = request("b", priority=0.9, p99=0.5)
     huge = tuple(replace(each, cpu_request=40.0, cpu_limit=40.0) for each in poor.state.sizes)
     poor = replace(poor, state=replace(poor.state, sizes=huge))
-    rulings = arbitrate(
+    decisions = arbitrate(
         [rich, poor], capacity=Capacity({"node": FreeResources(0.0, 8 * GIB, 10)}), make=make, now=0.0
     )
-    assert rulings["shop/b"].waiting_since == 0.0
-    assert rulings["shop/a"].plan.purpose is not Purpose.YIELD
+    assert decisions["shop/b"].waiting_since == 0.0
+    assert decisions["shop/a"].plan.purpose is not Purpose.YIELD
 
 
 @pytest.mark.parametrize(("priority", "giving"), [(0.1, 3), (0.3, 0)])
 def test_preemption_compares_sum_of_priorities(priority: float, giving: int) -> None:
-    many = [claim(name, priority=priority, p99=0.07, wanted=0.1, replicas=10) for name in ("a", "b", "c")]
-    poor = claim("d", priority=0.9, p99=0.5)
+    many = [request(name, priority=priority, p99=0.07, wanted=0.1, replicas=10) for name in ("a", "b", "c")]
+    poor = request("d", priority=0.9, p99=0.5)
     factor = 2.2 * 10 / YIELD_DIVISOR  # more than two of them are thought to give
     large = tuple(replace(each, cpu_request=factor * (each.cpu_request or 0)) for each in poor.state.sizes)
     poor = replace(poor, state=replace(poor.state, sizes=large))
-    rulings = arbitrate(
+    decisions = arbitrate(
         [*many, poor], capacity=Capacity({"node": FreeResources(0.0, 8 * GIB, 10)}), make=make, now=0.0
     )
-    assert rulings["shop/d"].waiting_since == 0.0
-    assert sum(rulings[each.goal.intent].plan.purpose is Purpose.YIELD for each in many) == giving
+    assert decisions["shop/d"].waiting_since == 0.0
+    assert sum(decisions[each.goal.intent].plan.purpose is Purpose.YIELD for each in many) == giving
 
 
 def test_preemption_does_not_happen_between_equal_priorities() -> None:
-    rich = claim("a", priority=0.8, p99=0.09, wanted=0.1, replicas=6)
-    poor = claim("b", priority=0.9, p99=0.5)
-    rulings = arbitrate(
+    rich = request("a", priority=0.8, p99=0.09, wanted=0.1, replicas=6)
+    poor = request("b", priority=0.9, p99=0.5)
+    decisions = arbitrate(
         [rich, poor], capacity=Capacity({"node": FreeResources(0.0, 8 * GIB, 10)}), make=make, now=0.0
     )
-    assert not rulings["shop/a"].plan.actions
+    assert not decisions["shop/a"].plan.actions
 
 
 @given(
@@ -230,21 +230,21 @@ def test_preemption_does_not_happen_between_equal_priorities() -> None:
 def test_arbitrate_never_exceeds_capacity_with_all_plans_together(
     wanted: list[tuple[float, str, float, int]], one: float, two: float, quota: float
 ) -> None:
-    claims = [
-        claim(f"i{at}", priority=priority, node=node, p99=p99, replicas=replicas)
+    requests = [
+        request(f"i{at}", priority=priority, node=node, p99=p99, replicas=replicas)
         for at, (priority, node, p99, replicas) in enumerate(wanted)
     ]
     nodes = {"one": FreeResources(one, 16 * GIB, 4), "two": FreeResources(two, 16 * GIB, 4)}
-    rulings = arbitrate(
-        claims, capacity=Capacity(nodes, {"shop": FreeResources(cpu=quota)}), make=make, now=0.0
+    decisions = arbitrate(
+        requests, capacity=Capacity(nodes, {"shop": FreeResources(cpu=quota)}), make=make, now=0.0
     )
-    all_taken = [max(0.0, grown(rulings[each.goal.intent], each)) for each in claims]
+    all_taken = [max(0.0, cpu_increase(decisions[each.goal.intent], each)) for each in requests]
     assert sum(all_taken) <= quota + 1e-6
     assert sum(all_taken) <= one + two + 1e-6
     for node, free in (("one", one), ("two", two)):
         in_place = 0.0
-        for each in claims:
-            plan = rulings[each.goal.intent].plan
+        for each in requests:
+            plan = decisions[each.goal.intent].plan
             if plan.actions and each.state.pods[0].node == node:
                 growth = plan.actions[-1].after.requests_per_pod()[0] - each.state.requests_per_pod()[0]
                 in_place += max(0.0, growth) * len(each.state.pods)
@@ -261,7 +261,7 @@ def test_arbitrate_starves_no_intent(priorities: list[float], seed: int) -> None
     now = float(seed % 1000)
     end = now + bound
     while now <= end:
-        claims = [
+        requests = [
             PlanRequest(
                 goal=goal(latency(0.1), priority=priority, intent=f"shop/i{at}"),
                 state=TargetState(objectives={"p99": 0.2}),
@@ -269,7 +269,7 @@ def test_arbitrate_starves_no_intent(priorities: list[float], seed: int) -> None
             )
             for at, priority in enumerate(priorities)
         ]
-        first, *others = sort_by_priority(claims, now=now, aging_period=patience)
+        first, *others = sort_by_priority(requests, now=now, aging_period=patience)
         served[first.goal.intent] = now
         waiting[first.goal.intent] = None
         for each in others:

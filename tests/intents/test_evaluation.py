@@ -75,12 +75,12 @@ def test_ido_import_reads_units_and_unknown_values(recording: Path) -> None:
 
 
 def test_replay_skips_unknown_states_and_improves_forecasts(recording: Path) -> None:
-    turns = replay(
+    cycles = replay(
         read_events(recording), planner=AStar(), actuators=actuators("scaleOut", "scaleIn", "resizeCPU")
     )
-    assert turns[0].plan.purpose is Purpose.KEEP
-    assert turns[-1].plan.purpose is Purpose.REACH
-    late = [each for turn in turns[10:] for each in turn.forecasts]
+    assert cycles[0].plan.purpose is Purpose.KEEP
+    assert cycles[-1].plan.purpose is Purpose.REACH
+    late = [each for cycle in cycles[10:] for each in cycle.forecasts]
     learned, guessed, unchanged = (median_error(late, which) for which in range(3))
     assert learned < 0.15
     assert learned < guessed

@@ -100,7 +100,7 @@ async def test_agent_leaks_nothing_over_a_day_of_pod_churn(tmp_path: Path) -> No
     for minute in range(0, 24 * 60, 4):
         for pod in [pod for pod in pods if pod.uid in leaving or rng.random() < 0.05]:
             pods.remove(pod)
-            shutil.rmtree(root / "cpu" / pod.cgroup)  # under the agent, which is told of it only now
+            shutil.rmtree(root / "cpu" / pod.cgroup)  # under the agent, which learns of it only now
         if len(pods) < 12:
             pods.append(_pod(root, minute, rng))
         if rng.random() < 0.05:
@@ -112,7 +112,7 @@ async def test_agent_leaks_nothing_over_a_day_of_pod_churn(tmp_path: Path) -> No
         await enforcer.wait_evictions()
         alive = {"kubepods", "kubepods/besteffort", "kubepods/burstable"}
         alive |= {path for pod in pods for path in (pod.cgroup, f"{pod.cgroup}/c")}
-        assert {spot.path for spot in journal.originals} <= alive
+        assert {ref.path for ref in journal.originals} <= alive
         assert len(executor._last_seen) <= len(FILES) * len(alive)
     assert leaving
     assert (tmp_path / "journal").stat().st_size < 100_000

@@ -1,4 +1,4 @@
-"""What an agent is told when it starts."""
+"""The agent's configuration."""
 
 import pytest
 

@@ -24,7 +24,7 @@ MEMORY_STAT = (
 PRESSURE = "some avg10=1.00 avg60=0.00 avg300=0.00 total=5\nfull avg10=0.50 avg60=0.00 avg300=0.00 total=1\n"
 
 
-class Town:
+class CgroupTree:
     """Cgroups as plain files, which appear and vanish as the kernel's do."""
 
     def __init__(self, root: Path, rng: random.Random) -> None:
@@ -61,7 +61,7 @@ def _descriptors() -> int:
 
 def test_agent_leaks_no_descriptors_series_or_memory_over_a_day(tmp_path: Path) -> None:
     rng = random.Random(9)
-    town = Town(tmp_path, rng)
+    tree = CgroupTree(tmp_path, rng)
     hierarchy = Hierarchy.detect(tmp_path)
     states = NodeInformer("node", hierarchy=hierarchy)
     series, predictor = SeriesStore(now=1e6), Predictor()
@@ -76,19 +76,19 @@ def test_agent_leaks_no_descriptors_series_or_memory_over_a_day(tmp_path: Path) 
         for _ in range(count):
             now += STEP
             if rng.random() < churn:
-                town.come()
-            if town.pods and (rng.random() < churn or len(town.pods) > 6):
-                town.go()
+                tree.come()
+            if tree.pods and (rng.random() < churn or len(tree.pods) > 6):
+                tree.go()
             view = states.view(now)
-            assert len(view.pods) == len(town.pods)
+            assert len(view.pods) == len(tree.pods)
             advisor.collect(view, now)
             predictor.learn(view, series, now)
             most = max(most, len(series))
 
     for _ in range(4):
         rounds(5 * HOUR, churn=0.1)
-        while town.pods:
-            town.go()
+        while tree.pods:
+            tree.go()
         rounds(HOUR, churn=0.0)  # until what the pods left has been swept
         snapshot.save(series, {"peaks": predictor.state()})
         sizes.append((len(series), len(predictor), (tmp_path / "series").stat().st_size))

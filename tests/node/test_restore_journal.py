@@ -1,4 +1,4 @@
-"""What is on disk before a knob is written, and what a crash at any moment leaves of it."""
+"""The restore journal: written before each knob, and readable after a crash at any moment."""
 
 from pathlib import Path
 
@@ -29,17 +29,17 @@ def test_restore_journal_survives_a_restart(path: Path) -> None:
 
 
 def test_restore_journal_keeps_the_first_value_as_original(path: Path) -> None:
-    journal, spot = RestoreJournal(path, boot="b"), KnobRef("pod", CPU_QUOTA)
-    journal.record_originals({spot: 1000})
-    journal.record_originals({spot: 2000})
-    assert RestoreJournal(path, boot="b").originals == {spot: 1000}
+    journal, ref = RestoreJournal(path, boot="b"), KnobRef("pod", CPU_QUOTA)
+    journal.record_originals({ref: 1000})
+    journal.record_originals({ref: 2000})
+    assert RestoreJournal(path, boot="b").originals == {ref: 1000}
 
 
 def test_restore_journal_replaces_original_by_foreign_value(path: Path) -> None:
-    journal, spot = RestoreJournal(path, boot="b"), KnobRef("pod", CPU_QUOTA)
-    journal.record_originals({spot: 1000})
-    journal.update_original(spot, 3000)
-    assert RestoreJournal(path, boot="b").originals == {spot: 3000}
+    journal, ref = RestoreJournal(path, boot="b"), KnobRef("pod", CPU_QUOTA)
+    journal.record_originals({ref: 1000})
+    journal.update_original(ref, 3000)
+    assert RestoreJournal(path, boot="b").originals == {ref: 3000}
 
 
 def test_restore_journal_forgets_dropped_knobs(path: Path) -> None:
@@ -55,15 +55,15 @@ def test_restore_journal_is_empty_after_a_reboot(path: Path) -> None:
 
 
 def test_restore_journal_keeps_the_last_two_written_values(path: Path) -> None:
-    journal, spot = RestoreJournal(path, boot="b"), KnobRef("pod", CPUSET_CPUS)
-    journal.record_write(spot, frozenset({9}))  # of which no original is kept
-    journal.record_originals({spot: frozenset({0, 1})})
+    journal, ref = RestoreJournal(path, boot="b"), KnobRef("pod", CPUSET_CPUS)
+    journal.record_write(ref, frozenset({9}))  # of which no original is kept
+    journal.record_originals({ref: frozenset({0, 1})})
     for number in range(1000):
-        journal.record_write(spot, frozenset({number}))
-    journal.record_write(spot, frozenset({0, 1}))  # which is known
+        journal.record_write(ref, frozenset({number}))
+    journal.record_write(ref, frozenset({0, 1}))  # which is known
     assert path.stat().st_size < 50_000
-    assert RestoreJournal(path, boot="b").written == {spot: (frozenset({998}), frozenset({999}))}
-    journal.drop([spot])
+    assert RestoreJournal(path, boot="b").written == {ref: (frozenset({998}), frozenset({999}))}
+    journal.drop([ref])
     assert not RestoreJournal(path, boot="b").written
 
 
@@ -94,13 +94,13 @@ def test_restore_journal_opens_on_a_full_disk_and_writes_later(path: Path, boot:
     RestoreJournal(path, boot="b").record_originals({KnobRef("pod1", CPU_QUOTA): 1000})
     full = path.with_suffix(".part")
     full.mkdir()
-    journal, spot = RestoreJournal(path, boot=boot), KnobRef("pod2", CPU_QUOTA)
+    journal, ref = RestoreJournal(path, boot=boot), KnobRef("pod2", CPU_QUOTA)
     before = dict(journal.originals)
     with pytest.raises(OSError):
-        journal.record_originals({spot: 2000})
+        journal.record_originals({ref: 2000})
     full.rmdir()
-    journal.record_originals({spot: 2000})
-    assert RestoreJournal(path, boot=boot).originals == {**before, spot: 2000}
+    journal.record_originals({ref: 2000})
+    assert RestoreJournal(path, boot=boot).originals == {**before, ref: 2000}
 
 
 def test_restore_journal_writes_missed_entries_with_the_next(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What deeds do to objectives: guessed at first, learned from events, remembered."""
+"""Effects of actions on objectives: priors, learning from events, encoding."""
 
 from math import exp, log
 from typing import Any
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from intents.services import GIB, availability, goal, latency, planned, power, service, throughput
+from intents.services import GIB, availability, goal, latency, make_plan, power, service, throughput
 from trimtab.errors import TrimtabError
 from trimtab.intents.effects.fit import add_priors, decode_effects, encode_effects, learn_effects
 from trimtab.intents.effects.latency_model import LatencyModel
@@ -50,7 +50,7 @@ def history(
     return found
 
 
-def expected(effects: EffectModels, before: TargetState, after: TargetState) -> tuple[float, float]:
+def predict_latency(effects: EffectModels, before: TargetState, after: TargetState) -> tuple[float, float]:
     (state,) = effects.predict(before, [after], group="scaling")
     return state.objectives["p99"] or 0.0, state.log_spread["p99"]
 
@@ -58,16 +58,16 @@ def expected(effects: EffectModels, before: TargetState, after: TargetState) -> 
 def test_prior_expects_more_pods_and_cpu_to_reduce_latency() -> None:
     state = service(p99=0.2, replicas=4, used=0.7)
     effects = add_priors(EffectModels(), WANTED, state)
-    assert expected(effects, state, replace(state, replicas=8))[0] < 0.2
-    assert expected(effects, state, replace(state, replicas=2))[0] > 0.3
+    assert predict_latency(effects, state, replace(state, replicas=8))[0] < 0.2
+    assert predict_latency(effects, state, replace(state, replicas=2))[0] > 0.3
     larger = replace(state, sizes=(replace(state.sizes[0], cpu_limit=2.0), *state.sizes[1:]))
-    assert expected(effects, state, larger)[0] < 0.15
+    assert predict_latency(effects, state, larger)[0] < 0.15
 
 
 def test_predict_under_load_expects_higher_latency() -> None:
     state = service(p99=0.05, load=100.0, used=0.6)
     effects = add_priors(EffectModels(), WANTED, state)
-    assert expected(effects, state, replace(state, load=150.0))[0] > 0.08
+    assert predict_latency(effects, state, replace(state, load=150.0))[0] > 0.08
 
 
 def test_latency_model_learns_samples_and_becomes_more_certain() -> None:
@@ -76,7 +76,7 @@ def test_latency_model_learns_samples_and_becomes_more_certain() -> None:
     doubts = []
     for count in (0, 10, 80):
         effects = add_priors(learn_effects(WANTED, history(count=count), now=1e4), WANTED, before)
-        value, doubt = expected(effects, before, after)
+        value, doubt = predict_latency(effects, before, after)
         doubts.append(doubt)
     assert value == pytest.approx(truth(after), rel=0.1)
     assert max(doubts[1:]) < doubts[0] / 3
@@ -86,14 +86,16 @@ def test_latency_model_learns_without_load_and_usage() -> None:
     seen = [(at, replace(state, load=None)) for at, state in history()]
     before, after = (service(p99=0.1, replicas=many, load=None) for many in (2, 4))
     effects = add_priors(learn_effects(WANTED, seen, now=1e4), WANTED, before)
-    assert 0.0 < expected(effects, before, after)[0] <= 0.1
+    assert 0.0 < predict_latency(effects, before, after)[0] <= 0.1
 
 
 def test_latency_model_resists_outliers() -> None:
     before, after = service(replicas=2, load=120.0), service(replicas=4, load=120.0)
     before = replace(before, objectives={"p99": truth(before)})
     clean, dirty = (
-        expected(learn_effects(WANTED, history(count=60, outliers=outliers), now=1e4), before, after)[0]
+        predict_latency(learn_effects(WANTED, history(count=60, outliers=outliers), now=1e4), before, after)[
+            0
+        ]
         for outliers in (0, 6)
     )
     assert dirty == pytest.approx(clean, rel=0.1)
@@ -102,13 +104,13 @@ def test_latency_model_resists_outliers() -> None:
 def test_planner_uses_learned_effects() -> None:
     state = service(replicas=2, load=200.0)
     state, wanted = replace(state, objectives={"p99": truth(state)}), goal(latency(0.08))
-    guessed = planned(state, wanted, by=("scaleOut",))
-    learned = planned(
+    guessed = make_plan(state, wanted, by=("scaleOut",))
+    learned = make_plan(
         state, wanted, by=("scaleOut",), effects=learn_effects(wanted, history(count=60), now=1e4)
     )
     assert guessed.purpose is not Purpose.REACH, "as far as can be guessed, pods alone are not enough"
     assert learned.purpose is Purpose.REACH
-    assert [deed.after.replicas for deed in learned.actions] == [4]
+    assert [action.after.replicas for action in learned.actions] == [4]
     assert truth(replace(state, replicas=4)) <= 0.08 < truth(replace(state, replicas=3))
 
 
@@ -116,8 +118,10 @@ def test_planner_releases_more_with_better_known_effects() -> None:
     state = service(replicas=10, load=60.0)
     state = replace(state, objectives={"p99": truth(state)})
     wanted = goal(latency(0.12))
-    guess = planned(state, wanted, by=("scaleIn",))
-    sure = planned(state, wanted, by=("scaleIn",), effects=learn_effects(wanted, history(count=80), now=1e4))
+    guess = make_plan(state, wanted, by=("scaleIn",))
+    sure = make_plan(
+        state, wanted, by=("scaleIn",), effects=learn_effects(wanted, history(count=80), now=1e4)
+    )
     assert sure.actions
     assert sure.saved >= guess.saved
     after = sure.actions[-1].after
@@ -139,10 +143,10 @@ def test_user_model_takes_precedence_over_learned_model() -> None:
         [static, *encode_effects(WANTED, learn_effects(WANTED, history(), now=1e4), cluster="prod", now=1e4)],
     )
     assert not troubles
-    plan = planned(state, WANTED, by=("resizeCPU",), effects=effects)
-    (deed,) = plan.actions
-    assert deed.after.cpu == pytest.approx(1.8)
-    assert deed.after.objectives["p99"] == pytest.approx(
+    plan = make_plan(state, WANTED, by=("resizeCPU",), effects=effects)
+    (action,) = plan.actions
+    assert action.after.cpu == pytest.approx(1.8)
+    assert action.after.objectives["p99"] == pytest.approx(
         0.2 * (0.3 * exp(-1.8) + 0.01) / (0.3 * exp(-1) + 0.01)
     )
 
@@ -159,7 +163,7 @@ def test_user_model_is_less_certain_outside_its_points() -> None:
         timestamp=0.0,
     )
     effects, _ = decode_effects(WANTED, [static])
-    inside, outside = (expected(effects, state, replace(state, replicas=many))[1] for many in (4, 8))
+    inside, outside = (predict_latency(effects, state, replace(state, replicas=many))[1] for many in (4, 8))
     assert inside == 0
     assert outside > 0.3
 
@@ -212,7 +216,7 @@ def test_decode_effects_reports_unreadable_model_and_keeps_the_rest(data: dict[s
     )
     assert not effects.learned_models
     assert len(troubles) == 1
-    assert planned(service(p99=0.2), WANTED, effects=effects).actions
+    assert make_plan(service(p99=0.2), WANTED, effects=effects).actions
 
 
 def test_learn_effects_skips_states_with_starting_pods() -> None:
@@ -279,7 +283,7 @@ def test_latency_model_expects_slowdown_below_needed_memory() -> None:
     ]
     state = service(p99=0.05, memory=2 * GIB, memory_used=0.9 * GIB)
     small = replace(state, sizes=(replace(state.sizes[0], memory_limit=GIB / 2), *state.sizes[1:]))
-    assert expected(learn_effects(WANTED, seen, now=0.0), state, small)[0] > 0.08
+    assert predict_latency(learn_effects(WANTED, seen, now=0.0), state, small)[0] > 0.08
 
 
 def test_robust_fit_matches_general_solver() -> None:
@@ -308,11 +312,11 @@ def test_latency_prior_is_monotone_and_bounded_by_ideal_scaling(
     faster = replace(state, sizes=(replace(state.sizes[0], cpu_limit=cpu * factor), *state.sizes[1:]))
     more = replace(state, replicas=replicas + 1)
     for after in (faster, more):
-        value, doubt = expected(effects, state, after)
+        value, doubt = predict_latency(effects, state, after)
         assert 0 < value <= p99
         assert doubt >= 0
     # Nothing gets faster by more than the CPU and the queue that are left explain.
-    assert expected(effects, state, faster)[0] >= p99 * 0.3
+    assert predict_latency(effects, state, faster)[0] >= p99 * 0.3
 
 
 def test_latency_curve_passes_through_its_origin() -> None:
@@ -323,7 +327,7 @@ def test_latency_curve_passes_through_its_origin() -> None:
 
 
 def test_latency_model_ignores_saturation_at_timeout() -> None:
-    """Pods without CPU to spare serve what they can, and whoever waits is cut off: always after five seconds."""
+    """Saturated pods time out waiting requests, always after five seconds."""
     seen = [
         (60.0 * at, replace(service(p99=5.0, cpu=cpu, load=30 * cpu, used=0.99), objectives={"p99": 5.0}))
         for at, cpu in enumerate([0.5, 0.5, 0.6, 0.6, 0.8, 0.8, 1.0, 1.0, 1.2, 1.2] * 2)
@@ -331,10 +335,10 @@ def test_latency_model_ignores_saturation_at_timeout() -> None:
     state = seen[-1][1]
     effects = learn_effects(WANTED, seen, now=1e4)
     larger = replace(state, sizes=(replace(state.sizes[0], cpu_limit=2.4), *state.sizes[1:]))
-    value, doubt = expected(effects, state, larger)
+    value, doubt = predict_latency(effects, state, larger)
     assert value < 5.0 / 2, "as was thought beforehand"
     assert doubt > 0.1, "nothing was learned that would make it surer"
-    assert planned(state, WANTED, by=("resizeCPU",), effects=effects).actions
+    assert make_plan(state, WANTED, by=("resizeCPU",), effects=effects).actions
 
 
 def test_latency_model_ignores_last_histogram_bucket() -> None:
@@ -345,7 +349,7 @@ def test_latency_model_ignores_last_histogram_bucket() -> None:
     assert sum(state.objectives["p99"] == 0.1 for _, state in seen) > 3
     before, after = service(cpu=0.5, replicas=1, load=40.0), service(cpu=1.0, replicas=1, load=40.0)
     before = replace(before, objectives={"p99": truth(before)})
-    value, _ = expected(learn_effects(WANTED, seen, now=1e4), before, after)
+    value, _ = predict_latency(learn_effects(WANTED, seen, now=1e4), before, after)
     assert value == pytest.approx(truth(after), rel=0.25)
 
 
@@ -357,8 +361,10 @@ def test_latency_model_learns_that_cpu_does_not_help_io_bound_service() -> None:
     ]
     state = seen[-1][1]
     larger = replace(state, sizes=(replace(state.sizes[0], cpu_limit=8.0), *state.sizes[1:]))
-    assert expected(learn_effects(WANTED, seen, now=1e4), state, larger)[0] > 0.28
-    assert not planned(state, WANTED, by=("resizeCPU",), effects=learn_effects(WANTED, seen, now=1e4)).actions
+    assert predict_latency(learn_effects(WANTED, seen, now=1e4), state, larger)[0] > 0.28
+    assert not make_plan(
+        state, WANTED, by=("resizeCPU",), effects=learn_effects(WANTED, seen, now=1e4)
+    ).actions
 
 
 def test_latency_model_learns_limit_of_parallelism() -> None:
@@ -368,8 +374,8 @@ def test_latency_model_learns_limit_of_parallelism() -> None:
     ]
     four, eight, half = (service(p99=0.4 / 3, cpu=cpu, load=None) for cpu in (4.0, 8.0, 0.75))
     effects = learn_effects(WANTED, seen, now=1e4)
-    assert expected(effects, four, eight)[0] == pytest.approx(0.4 / 3, rel=0.05)
-    assert expected(effects, four, half)[0] == pytest.approx(0.4 / 0.75, rel=0.15)
+    assert predict_latency(effects, four, eight)[0] == pytest.approx(0.4 / 3, rel=0.05)
+    assert predict_latency(effects, four, half)[0] == pytest.approx(0.4 / 0.75, rel=0.15)
 
 
 @settings(max_examples=100)
@@ -399,8 +405,8 @@ def test_latency_model_never_expects_harm_from_more_resources(
     larger = replace(state, sizes=(replace(state.sizes[0], cpu_limit=(state.cpu or 1) * factor),))
     more = replace(state, replicas=state.replicas + 1)
     now = state.objectives["p99"] or 0.0
-    assert expected(effects, state, larger)[0] <= now * (1 + 1e-9)
-    assert expected(effects, state, more)[0] <= now * (1 + 1e-9)
+    assert predict_latency(effects, state, larger)[0] <= now * (1 + 1e-9)
+    assert predict_latency(effects, state, more)[0] <= now * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(
@@ -432,7 +438,7 @@ def test_planner_accepts_user_curve_that_falls_below_zero(group: str, data: dict
 def test_predict_rejects_user_model_with_impossible_values(group: str, data: dict[str, object]) -> None:
     effects = EffectModels(user_models={("p99", group): given_by_hand(group, data)})
     with pytest.raises(TrimtabError, match=f"the effect of {group} on p99 is out of range, .*: correct its"):
-        planned(service(p99=0.3, used=0.8), goal(latency(0.1)), effects=effects)
+        make_plan(service(p99=0.3, used=0.8), goal(latency(0.1)), effects=effects)
 
 
 def test_prior_predicts_finite_values_far_away() -> None:
@@ -452,7 +458,7 @@ def test_robust_fit_rejects_values_too_far_apart() -> None:
 def test_latency_model_adapts_to_changed_unit_within_an_hour() -> None:
     """As after a KPIProfile is edited from milliseconds to seconds."""
 
-    def seen(replicas: int, load: float, *, unit: float = 1.0) -> TargetState:
+    def observed_state(replicas: int, load: float, *, unit: float = 1.0) -> TargetState:
         busy = load * 0.008 / replicas
         return TargetState(
             objectives={"p99": 0.05 / (1 - min(busy, 0.95)) * unit},
@@ -462,13 +468,15 @@ def test_latency_model_adapts_to_changed_unit_within_an_hour() -> None:
             cpu_used=busy * replicas,
         )
 
-    here = seen(7, 460)
-    before = [(60.0 * n, seen(4 + (n // 60) % 3, 300 + 10 * (n % 20), unit=1000.0)) for n in range(300)]
-    lately = [(60.0 * (300 + n), seen(7, 450 + n % 30)) for n in range(60)]
-    effects = learn_effects(WANTED, [*before, *lately], now=60.0 * 361)
+    here = observed_state(7, 460)
+    before = [
+        (60.0 * n, observed_state(4 + (n // 60) % 3, 300 + 10 * (n % 20), unit=1000.0)) for n in range(300)
+    ]
+    recent = [(60.0 * (300 + n), observed_state(7, 450 + n % 30)) for n in range(60)]
+    effects = learn_effects(WANTED, [*before, *recent], now=60.0 * 361)
     for replicas in (6, 8, 9):
-        found, _ = expected(effects, here, replace(here, replicas=replicas, objectives={}))
-        assert found == pytest.approx(seen(replicas, 460).objectives["p99"], rel=0.05)
+        found, _ = predict_latency(effects, here, replace(here, replicas=replicas, objectives={}))
+        assert found == pytest.approx(observed_state(replicas, 460).objectives["p99"], rel=0.05)
 
 
 def test_decode_state_reads_an_event_of_the_first_version() -> None:

@@ -15,7 +15,7 @@ from trimtab.intents.kpi.availability import (
 from trimtab.intents.kpi.measurement import KpiReading, as_availability
 from trimtab.kube.kinds.pods import ContainerStatus, ContainerTermination, Pod
 
-BORN = 1000
+CREATED = 1000
 
 
 def pod(
@@ -34,8 +34,8 @@ def pod(
         ready=ready,
         deleting=False,
         priority=0,
-        created=BORN,
-        started=BORN,
+        created=CREATED,
+        started=CREATED,
         owner=None,
         labels=(),
         annotations=(),
@@ -70,10 +70,10 @@ def test_availability_of_a_ready_pod_survives_a_restart_of_the_operator(
     days: float, restarts: int, since: float
 ) -> None:
     """Restarts of the past cost minutes, whenever they were, and not all of the time since."""
-    now = int(BORN + days * 86_400)
-    ended = int(now - since * (now - BORN))
+    now = int(CREATED + days * 86_400)
+    ended = int(now - since * (now - CREATED))
     found = PodHistory({}).observe([pod(restarts=restarts, ended=ended)], now=now).availability("a")
-    assert found >= min(MAX_AVAILABILITY, 1.0 - restarts * 60 / (now - BORN)) - 1e-9
+    assert found >= min(MAX_AVAILABILITY, 1.0 - restarts * 60 / (now - CREATED)) - 1e-9
 
 
 @given(
@@ -86,16 +86,16 @@ def test_availability_of_a_young_pod_counts_the_time_that_it_was_ready(
     age: int, restarts: int, ready: float, crash: float
 ) -> None:
     """A pod that failed while it started, and has been ready since, is not down."""
-    ready_since = BORN + int(ready * age)
-    ended = BORN + int(crash * (ready_since - BORN))
+    ready_since = CREATED + int(ready * age)
+    ended = CREATED + int(crash * (ready_since - CREATED))
     seen = pod(restarts=restarts, ended=ended, ready_since=ready_since)
-    found = PodHistory({}).observe([seen], now=BORN + age).availability("a")
-    assert found >= min(0.99, (BORN + age - ready_since) / age)
+    found = PodHistory({}).observe([seen], now=CREATED + age).availability("a")
+    assert found >= min(0.99, (CREATED + age - ready_since) / age)
 
 
 def test_availability_of_three_young_pods_with_one_restart_each_is_high() -> None:
     found = PodHistory({}).observe(
-        [pod(uid, restarts=1, ended=BORN + 3, ready_since=BORN + 5) for uid in "abc"], now=BORN + 20
+        [pod(uid, restarts=1, ended=CREATED + 3, ready_since=CREATED + 5) for uid in "abc"], now=CREATED + 20
     )
     assert found.combined_bounds("abc")[0] > 0.99
 
@@ -106,8 +106,8 @@ def test_observe_pod_counts_unobserved_restart_until_ready() -> None:
 
 
 def test_availability_of_a_pod_that_is_down_at_the_first_observation_counts_since_its_end() -> None:
-    seen = pod(ready=False, restarts=1, ended=BORN + 9000)
-    assert PodHistory({}).observe([seen], now=BORN + 10_000).availability("a") == pytest.approx(0.9)
+    seen = pod(ready=False, restarts=1, ended=CREATED + 9000)
+    assert PodHistory({}).observe([seen], now=CREATED + 10_000).availability("a") == pytest.approx(0.9)
 
 
 def test_availability_is_share_of_time_up() -> None:
@@ -191,7 +191,7 @@ def test_availability_is_always_between_zero_and_one(steps: list[tuple[float, bo
     assert 0.0 <= found.availability("a") <= 1.0
     if steps:
         known = found.pods["a"]
-        assert known.up + known.down <= now - BORN + 1e-6
+        assert known.up + known.down <= now - CREATED + 1e-6
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_availability_is_always_between_zero_and_one(steps: list[tuple[float, bo
 def test_as_availability_rejects_percentage(
     measured: float, wanted: float, value: float | None, words: str
 ) -> None:
-    """By which no plan could be made, and nobody be told why."""
+    """A percentage would prevent every plan without a reason."""
     found = as_availability(KpiReading(measured), wanted=wanted)
     assert found.value == value
     assert words in found.reason

@@ -1,4 +1,4 @@
-"""What holds of every plan, whatever is planned for."""
+"""Properties of every plan, for any state and goal."""
 
 from itertools import cycle, islice, product
 from math import inf
@@ -14,7 +14,7 @@ from intents.services import (
     availability,
     goal,
     latency,
-    planned,
+    make_plan,
     power,
     service,
     throughput,
@@ -28,7 +28,7 @@ from trimtab.intents.planner import Purpose, SearchBudget
 from trimtab.intents.planners.search import ResourceCosts, Search, SearchProblem
 from trimtab.intents.state import TargetState
 
-# Made once: a strategy that is made anew for each draw costs more than the draw.
+# Created once: a strategy created for each draw costs more than the draw.
 seconds = st.floats(0.01, 2.0)
 perhaps_seconds = st.none() | seconds
 replica_counts = st.integers(1, 12)
@@ -95,14 +95,14 @@ limits = st.builds(
 def test_planner_never_violates_a_guardrail(
     state: TargetState, wanted: Goal, given_limits: PlanConstraints
 ) -> None:
-    plan = planned(state, wanted, limits=given_limits, now=0.0)
+    plan = make_plan(state, wanted, limits=given_limits, now=0.0)
     (cpu, memory), replicas = state.requests_per_pod(), state.replicas
-    for deed in plan.actions:
-        after = deed.after
+    for action in plan.actions:
+        after = action.after
         assert not given_limits.freeze
-        assert deed.actuator not in given_limits.forbidden
+        assert action.actuator not in given_limits.forbidden
         assert (
-            max(given_limits.cooldown_until.get(deed.actuator, 0), given_limits.cooldown_until.get("*", 0))
+            max(given_limits.cooldown_until.get(action.actuator, 0), given_limits.cooldown_until.get("*", 0))
             <= 0
         )
         assert after.replicas <= max(given_limits.max_replicas, replicas)
@@ -123,7 +123,7 @@ def test_planner_never_violates_a_guardrail(
 )
 def test_planner_never_acts_on_unknown_objectives(state: TargetState, wanted: Goal, lost: str) -> None:
     blind = replace(state, objectives={**state.objectives, lost: None})
-    plan = planned(blind, wanted)
+    plan = make_plan(blind, wanted)
     if any(blind.objectives[each.name] is None for each in wanted.objectives):
         assert plan.purpose is Purpose.KEEP
         assert not plan.actions
@@ -131,7 +131,7 @@ def test_planner_never_acts_on_unknown_objectives(state: TargetState, wanted: Go
 
 @given(services(), goals())
 def test_planner_is_deterministic(state: TargetState, wanted: Goal) -> None:
-    assert planned(state, wanted) == planned(state, wanted)
+    assert make_plan(state, wanted) == make_plan(state, wanted)
 
 
 @given(services(), goals(), st.lists(st.integers(0, 400), min_size=2, max_size=4).map(sorted))
@@ -155,7 +155,7 @@ def test_planner_returns_best_plan_when_budget_expires(state: TargetState, wante
 @given(state=services(), wanted=goals(), gives_back=st.booleans())
 def test_astar_matches_exhaustive_search(state: TargetState, wanted: Goal, *, gives_back: bool) -> None:
     if gives_back:
-        wanted = _given_back(wanted, state)
+        wanted = _release_goal(wanted, state)
     problem = _problem(state, wanted, by=("scaleOut", "scaleIn", "rmPod", "resizeCPU", "cacheClass"))
     found = Search(problem, SearchBudget(max_states=10**6)).run()
     assert found.is_optimal
@@ -166,24 +166,27 @@ def test_astar_matches_exhaustive_search(state: TargetState, wanted: Goal, *, gi
 
 @given(services(), goals())
 def test_actuators_have_diminishing_gains(state: TargetState, wanted: Goal) -> None:
-    """What the bound of A* stands on."""
+    """The lower bound of A* relies on this property."""
     problem = _problem(state, wanted, by=("scaleOut", "rmPod", "resizeCPU", "cacheClass"))
     for first, second in product(problem.actuators, repeat=2):
         if first.group == second.group:
             continue
-        before = {_key(deed): _gains(problem, state, deed) for deed in _deeds(problem, second.name, state)}
-        for start in _deeds(problem, first.name, state)[::3]:
-            for deed in _deeds(problem, second.name, start.after):
-                bound = before.get(_key(deed))
+        before = {
+            _key(action): _gains(problem, state, action)
+            for action in _candidate_actions(problem, second.name, state)
+        }
+        for start in _candidate_actions(problem, first.name, state)[::3]:
+            for action in _candidate_actions(problem, second.name, start.after):
+                bound = before.get(_key(action))
                 if bound is not None:
-                    gains = _gains(problem, start.after, deed)
+                    gains = _gains(problem, start.after, action)
                     assert all(
                         late <= max(0.0, early) + 1e-6 for late, early in zip(gains, bound, strict=True)
                     )
 
 
-def _given_back(wanted: Goal, state: TargetState) -> Goal:
-    """What the planner wants of a state in which all is met: to stay so, with some room."""
+def _release_goal(wanted: Goal, state: TargetState) -> Goal:
+    """Return the goal for a state that meets all objectives: keep them met, with some headroom."""
     objectives = tuple(
         each.with_headroom(0.15, state.objectives[each.name] or 0.0) for each in wanted.objectives
     )
@@ -203,27 +206,27 @@ def _problem(state: TargetState, wanted: Goal, *, by: tuple[str, ...] = ALL) -> 
     )
 
 
-def _deeds(problem: SearchProblem, name: str, state: TargetState) -> list[IntentAction]:
+def _candidate_actions(problem: SearchProblem, name: str, state: TargetState) -> list[IntentAction]:
     (chosen,) = (each for each in problem.actuators if each.name == name)
     return list(
         chosen.candidates(state, goal=problem.goal, effects=problem.effects, limits=problem.constraints)
     )
 
 
-def _key(deed: IntentAction) -> str:
-    return f"{deed.actuator}{deed.parameters}"
+def _key(action: IntentAction) -> str:
+    return f"{action.actuator}{action.parameters}"
 
 
-def _gains(problem: SearchProblem, before: TargetState, deed: IntentAction) -> list[float]:
+def _gains(problem: SearchProblem, before: TargetState, action: IntentAction) -> list[float]:
     return [
         each.deficit(before.objectives[each.name] or 0.0)
-        - each.deficit(deed.after.objectives[each.name] or 0.0)
+        - each.deficit(action.after.objectives[each.name] or 0.0)
         for each in problem.goal.objectives
     ]
 
 
 def _all_ranks(problem: SearchProblem) -> list[tuple[bool, float]]:
-    """Every way that deeds can be combined in: the slow and sure way."""
+    """Return the ranks of all combinations of actions, by exhaustive search."""
     from trimtab.intents.planner import compute_utility
 
     found = []
@@ -242,9 +245,9 @@ def _all_ranks(problem: SearchProblem) -> list[tuple[bool, float]]:
             actuator = problem.actuators[place]
             if actuator.group in groups:
                 continue
-            for deed in _deeds(problem, actuator.name, state):
-                if problem.constraints.find_violation(problem.state, deed.after) is None:
-                    go(deed.after, place + 1, disruption + deed.disruption, groups | {actuator.group})
+            for action in _candidate_actions(problem, actuator.name, state):
+                if problem.constraints.find_violation(problem.state, action.after) is None:
+                    go(action.after, place + 1, disruption + action.disruption, groups | {actuator.group})
 
     go(problem.state, 0, 0.0, frozenset())
     return found

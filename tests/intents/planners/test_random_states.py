@@ -56,7 +56,7 @@ class Draw:
         )
 
     def effects(self, goal: Goal) -> EffectModels:
-        """What was learned of anything that may have been, if anything was."""
+        """Return effects learned from random past states, or none."""
         if self._rng.random() < 0.6:
             return EffectModels()
         past = [(NOW - 60 * (40 - n), self.state(goal)) for n in range(self._rng.choice([1, 2, 5, 30]))]
@@ -127,7 +127,7 @@ def test_planner_violates_no_constraint_and_returns_finite_numbers_in_any_state(
         state, effects = draw.state(goal), draw.effects(goal)
         limits = draw.limits(state)
         plan = AStar().plan(state, goal, actuators=ACTUATORS, effects=effects, limits=limits, now=NOW)
-        assert [limits.find_violation(state, deed.after) for deed in plan.actions] == [None] * len(
+        assert [limits.find_violation(state, action.after) for action in plan.actions] == [None] * len(
             plan.actions
         )
         for outcome in plan.outcomes:

@@ -94,11 +94,11 @@ def test_codec_round_trips_goal() -> None:
 STATE = TargetState(
     objectives={"p99": 0.04, "dark": None}, replicas=2, sizes=(ContainerSize(container="web"),)
 )
-DEED = IntentAction(actuator="lever", parameters={"by": 2}, after=STATE, disruption=0.1)
+ACTION = IntentAction(actuator="lever", parameters={"by": 2}, after=STATE, disruption=0.1)
 
 
 def changed(**after: Any) -> pb.Action:
-    said = action_to_message(DEED)
+    said = action_to_message(ACTION)
     for name, value in after.items():
         getattr(said.after, name).update(value) if isinstance(value, dict) else setattr(
             said.after, name, value
@@ -107,7 +107,7 @@ def changed(**after: Any) -> pb.Action:
 
 
 def test_codec_round_trips_action() -> None:
-    assert action_from_message(action_to_message(DEED), before=STATE) == DEED
+    assert action_from_message(action_to_message(ACTION), before=STATE) == ACTION
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_codec_round_trips_action() -> None:
         (changed(objectives={"invented": 1.0}), "not an objective of the Intent"),
         (changed(load=math.inf), "not a number"),
         (pb.Action(after=pb.State(objectives={"p99": 1.0}), disruption=-1), "containers"),
-        (pb.Action(after=action_to_message(DEED).after, disruption=-1), "is negative"),
+        (pb.Action(after=action_to_message(ACTION).after, disruption=-1), "is negative"),
     ],
 )
 def test_action_from_message_rejects_impossible_action(said: pb.Action, words: str) -> None:
@@ -154,7 +154,7 @@ OLD_ACTION = (
     "0a046469616c1a320a0e0a03703939119a9999999999c93f1802220e0a0377656219000000000000e03f6a0e0a03703939119a"
     "9999999999b93f21000000000000e03f"
 )
-"""A message Deed, as the generated code of the first version serializes it."""
+"""An action message, as the generated code of the first version serializes it."""
 
 
 def test_protocol_decodes_messages_of_the_first_version() -> None:

@@ -110,7 +110,7 @@ def serve() -> Iterator[Callable[..., str]]:
         server.stop(None)
 
 
-def known(
+def register_plugin(
     registry: PluginRegistry, endpoint: str, type_: pb.PluginType = ACTUATOR, name: str = "lever"
 ) -> Any:
     registry.register(info(endpoint, name=name, type_=type_))
@@ -138,8 +138,8 @@ def plan_with(planner_: Any, *actuators: Actuator, limits: PlanConstraints | Non
 def test_registry_accepts_plugin_that_answers(registry: PluginRegistry) -> None:
     done: list[tuple[IntentAction, WorkloadKey]] = []
 
-    def perform(deed: IntentAction, target: WorkloadKey) -> str:
-        done.append((deed, target))
+    def perform(action: IntentAction, target: WorkloadKey) -> str:
+        done.append((action, target))
         return ""
 
     with (
@@ -152,12 +152,12 @@ def test_registry_accepts_plugin_that_answers(registry: PluginRegistry) -> None:
         (there,) = registry.list_available(ACTUATOR)
         remote = RemoteActuator(there, timeout=30)
         assert (remote.name, remote.group) == ("lever", "levers")
-        (deed,) = remote.candidates(STATE, goal=GOAL, effects=EffectModels(), limits=PlanConstraints())
-        assert deed.after.objectives == {"p99": 0.02, "availability": 0.998}
-        assert remote.execute(deed, target=KEY, state=STATE) == ""
+        (action,) = remote.candidates(STATE, goal=GOAL, effects=EffectModels(), limits=PlanConstraints())
+        assert action.after.objectives == {"p99": 0.02, "availability": 0.998}
+        assert remote.execute(action, target=KEY, state=STATE) == ""
         remote.observe(STATE, goal=GOAL, target=KEY)
         assert not there.last_error
-    assert done == [(deed, KEY)]
+    assert done == [(action, KEY)]
 
 
 def test_registry_listens_on_all_addresses_without_host(registry: PluginRegistry) -> None:
@@ -204,7 +204,7 @@ def test_registry_keeps_known_plugin_when_replacement_does_not_answer(
     registry: PluginRegistry, serve: Callable[..., str]
 ) -> None:
     """Such as a copy with a wrong endpoint, or one that registers under ever new names."""
-    there = known(registry, serve())
+    there = register_plugin(registry, serve())
     for name in ("lever", "lever-2", "lever-3"):
         with pytest.raises(CallRefusedError, match="does not answer"):
             registry.register(info("127.0.0.1:1", name=name))
@@ -215,8 +215,8 @@ def test_registry_keeps_known_plugin_when_replacement_does_not_answer(
 def test_registry_updates_endpoint_of_moved_plugin(
     registry: PluginRegistry, serve: Callable[..., str]
 ) -> None:
-    known(registry, serve())
-    moved = known(registry, serve())
+    register_plugin(registry, serve())
+    moved = register_plugin(registry, serve())
     assert registry.list_all() == registry.list_available(ACTUATOR) == [moved]
 
 
@@ -232,7 +232,7 @@ def test_registry_backs_off_and_removes_unavailable_plugin(
 ) -> None:
     service = ActuatorService(Lever(), lambda *_: "")
     with serve_plugin(service, name="lever") as plugin:
-        there = known(registry, plugin.endpoint)
+        there = register_plugin(registry, plugin.endpoint)
     waits, now = [], 0.0
     for _ in range(MAX_FAILURES):
         there.check_at = now
@@ -276,12 +276,12 @@ def test_remote_actuator_is_skipped_while_it_hangs(
         free.wait(60)
         return []
 
-    there = known(registry, serve((CANDIDATES, hang)))
+    there = register_plugin(registry, serve((CANDIDATES, hang)))
     remote = RemoteActuator(there, timeout=0.2)
     assert remote.candidates(STATE, goal=GOAL, effects=EffectModels(), limits=PlanConstraints()) == ()
     assert "DEADLINE_EXCEEDED" in there.last_error
     plan = plan_with(create_planner("astar"), remote, actuator("scaleOut"))
-    assert [deed.actuator for deed in plan.actions] == ["scaleOut"]
+    assert [action.actuator for action in plan.actions] == ["scaleOut"]
     free.set()
     there.check_at = 0.0
     registry.check(1.0)
@@ -301,11 +301,11 @@ def test_remote_actuator_is_skipped_when_time_budget_is_used_up(
         asked.append("plan")
         return pb.PlanResponse(purpose="Keep")
 
-    there = known(registry, serve((CANDIDATES, propose)))
+    there = register_plugin(registry, serve((CANDIDATES, propose)))
     lever = RemoteActuator(there, timeout=30, time_budget=TimeBudget(1e-9))
     endpoint = serve((PLAN, keep), says=info("x:1", name="slow", type_=PLANNER))
     slow = RemotePlanner(
-        known(registry, endpoint, PLANNER, "slow"),
+        register_plugin(registry, endpoint, PLANNER, "slow"),
         create_planner("astar"),
         settings={},
         timeout=30,
@@ -316,7 +316,7 @@ def test_remote_actuator_is_skipped_when_time_budget_is_used_up(
         plan = plan_with(slow, actuator("scaleOut"))
     assert asked == ["candidates", "plan"]
     assert "used up its time" in plan.why[-1]
-    assert [deed.actuator for deed in plan.actions] == ["scaleOut"]
+    assert [action.actuator for action in plan.actions] == ["scaleOut"]
     assert not there.last_error
 
 
@@ -324,7 +324,7 @@ def test_remote_actuator_drops_invalid_candidates(
     registry: PluginRegistry, serve: Callable[..., str]
 ) -> None:
     nonsense = pb.Action(after=pb.State(objectives={"p99": float("nan")}, replicas=2))
-    there = known(registry, serve((CANDIDATES, lambda _: [nonsense])))
+    there = register_plugin(registry, serve((CANDIDATES, lambda _: [nonsense])))
     remote = RemoteActuator(there, timeout=30)
     assert remote.candidates(STATE, goal=GOAL, effects=EffectModels(), limits=PlanConstraints()) == ()
     assert "not a number" in there.last_error
@@ -332,11 +332,11 @@ def test_remote_actuator_drops_invalid_candidates(
 
 def test_planner_works_without_actuator_that_died(registry: PluginRegistry) -> None:
     with serve_plugin(ActuatorService(Lever(), lambda *_: ""), name="lever") as plugin:
-        there = known(registry, plugin.endpoint)
+        there = register_plugin(registry, plugin.endpoint)
         remote = RemoteActuator(there, timeout=30)
-        (deed,) = remote.candidates(STATE, goal=GOAL, effects=EffectModels(), limits=PlanConstraints())
+        (action,) = remote.candidates(STATE, goal=GOAL, effects=EffectModels(), limits=PlanConstraints())
     assert remote.candidates(STATE, goal=GOAL, effects=EffectModels(), limits=PlanConstraints()) == ()
-    assert "plugin lever" in remote.execute(deed, target=KEY, state=STATE)
+    assert "plugin lever" in remote.execute(action, target=KEY, state=STATE)
 
 
 def test_planner_rejects_remote_action_that_violates_guardrails(
@@ -350,7 +350,7 @@ def test_planner_rejects_remote_action_that_violates_guardrails(
         after.objectives["availability"] = 1.0
         return [pb.Action(actuator="lever", after=after)]
 
-    remote = RemoteActuator(known(registry, serve((CANDIDATES, greedy))), timeout=30)
+    remote = RemoteActuator(register_plugin(registry, serve((CANDIDATES, greedy))), timeout=30)
     plan = plan_with(create_planner("astar"), remote, limits=PlanConstraints(max_replicas=10))
     assert plan.actions == ()
 
@@ -365,14 +365,14 @@ def remote_planner(there: Any, *, patience: float = 30.0) -> RemotePlanner:
 def test_remote_planner_returns_same_plan_as_local_planner(registry: PluginRegistry) -> None:
     actuators = [actuator("scaleOut"), actuator("rmPod")]
     with serve_plugin(PlannerService(create_planner("astar")), name="far") as plugin:
-        there = known(registry, plugin.endpoint, PLANNER, "far")
+        there = register_plugin(registry, plugin.endpoint, PLANNER, "far")
         far = plan_with(remote_planner(there), *actuators)
     here = plan_with(create_planner("astar"), *actuators)
     assert [(each.actuator, dict(each.parameters)) for each in far.actions] == [
         (each.actuator, dict(each.parameters)) for each in here.actions
     ]
     assert far.purpose is here.purpose is Purpose.REACH
-    assert [deed.after.replicas for deed in far.actions if deed.actuator == "scaleOut"] == [4]
+    assert [action.after.replicas for action in far.actions if action.actuator == "scaleOut"] == [4]
 
 
 @pytest.mark.parametrize(
@@ -399,14 +399,16 @@ def test_remote_planner_falls_back_on_invalid_plan(
     registry: PluginRegistry, serve: Callable[..., str], lie: pb.PlanResponse, words: str
 ) -> None:
     endpoint = serve((PLAN, lambda _: lie), says=info("x:1", name="liar", type_=PLANNER))
-    plan = plan_with(remote_planner(known(registry, endpoint, PLANNER, "liar")), actuator("scaleOut"))
-    assert [deed.after.replicas for deed in plan.actions] == [4]
+    plan = plan_with(
+        remote_planner(register_plugin(registry, endpoint, PLANNER, "liar")), actuator("scaleOut")
+    )
+    assert [action.after.replicas for action in plan.actions] == [4]
     assert words in plan.why[-1]
 
 
 def test_remote_planner_falls_back_when_unavailable(registry: PluginRegistry) -> None:
     with serve_plugin(PlannerService(create_planner("astar")), name="far") as plugin:
-        there = known(registry, plugin.endpoint, PLANNER, "far")
+        there = register_plugin(registry, plugin.endpoint, PLANNER, "far")
     plan = plan_with(remote_planner(there, patience=1.0), actuator("scaleOut"))
     assert plan.actions
     assert "returned no usable plan" in plan.why[-1]
@@ -430,26 +432,28 @@ def test_remote_planner_receives_learned_effects(registry: PluginRegistry) -> No
         for at, cpu in enumerate((1.0, 2.0, 3.0) * 5)
     ]
     learned = learn_effects(wanted, seen, now=1000.0)
-    heard: list[EffectModels] = []
+    received: list[EffectModels] = []
 
     class Listener:
         settings_type: ClassVar[type[Settings]] = Settings
 
         def plan(self, state: TargetState, goal: Goal, *, effects: EffectModels, **_: Any) -> Plan:
-            heard.append(effects)
+            received.append(effects)
             return Plan(intent=goal.intent, purpose=Purpose.KEEP)
 
     with serve_plugin(PlannerService(Listener()), name="listener") as plugin:
         remote = RemotePlanner(
-            known(registry, plugin.endpoint, PLANNER, "listener"),
+            register_plugin(registry, plugin.endpoint, PLANNER, "listener"),
             create_planner("astar"),
             settings={},
             timeout=30,
         )
         remote.plan(seen[-1][1], wanted, actuators=[], effects=learned, limits=PlanConstraints(), now=0.0)
     now, then = seen[-1][1], seen[0][1]
-    told, known_ = (each.predict(now, [then], group="vertical_scaling") for each in (heard[0], learned))
-    assert told == known_
+    prediction, expected_prediction = (
+        each.predict(now, [then], group="vertical_scaling") for each in (received[0], learned)
+    )
+    assert prediction == expected_prediction
 
 
 # What is kept
@@ -459,8 +463,14 @@ def test_generated_messages_match_proto_file(tmp_path: Path) -> None:
     place = Path(messages.__file__).parent
     source = place.parents[3]
     known = Path(protoc.__file__).parent / "_proto"
-    made = ["protoc", f"-I{source}", f"-I{known}", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"]
+    made = [
+        "protoc",
+        f"-I{source}",
+        f"-I{known}",
+        f"--python_out={tmp_path}",
+        f"--pyi_out={tmp_path}",
+    ]
     assert protoc.main([*made, str(place / "plugin.proto")]) == 0
     for name in ("plugin_pb2.py", "plugin_pb2.pyi"):
         fresh = tmp_path / place.relative_to(source) / name
-        assert (place / name).read_text() == fresh.read_text(), f"make it anew: see {place}/__init__.py"
+        assert (place / name).read_text() == fresh.read_text(), f"generate it again: see {place}/__init__.py"

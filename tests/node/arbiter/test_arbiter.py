@@ -1,4 +1,4 @@
-"""Wishes of several strategies for one knob: who has it, who is told, and that the kernel would take the outcome."""
+"""Arbitration of several requests for one knob: the outcome, the overruled requests, and values the kernel accepts."""
 
 import random
 from collections.abc import Iterable, Mapping
@@ -40,75 +40,80 @@ class Tree:
     version: CgroupVersion
     values: Mapping[tuple[str, Knob[Any]], Value] = field(default_factory=dict)
 
-    def value(self, spot: KnobRef) -> Value | None:
-        return self.values.get((spot.path, spot.knob))
+    def value(self, ref: KnobRef) -> Value | None:
+        return self.values.get((ref.path, ref.knob))
 
     def children(self, path: str) -> Iterable[str]:
         return sorted({other for other, _ in self.values if other.rpartition("/")[0] == path})
 
 
-def _wish(
+def _request(
     knob: Knob[Any], value: Value, *, path: str = BE, strategy: str = "some", **more: Any
 ) -> KnobRequest:
     return KnobRequest(ref=KnobRef(path, knob), value=value, strategy=strategy, reason="a test", **more)
 
 
-def _decide(*wishes: KnobRequest, before: Value | None = UNLIMITED) -> tuple[Value | None, list[str]]:
-    decided, conflicts = resolve_requests(wishes, lambda _: before)
-    return decided.get(wishes[0].ref), [wish.strategy for each in conflicts for wish in each.overruled]
+def _decide(*requests: KnobRequest, before: Value | None = UNLIMITED) -> tuple[Value | None, list[str]]:
+    decided, conflicts = resolve_requests(requests, lambda _: before)
+    return decided.get(requests[0].ref), [
+        request.strategy for each in conflicts for request in each.overruled
+    ]
 
 
-# Who has it
+# Precedence
 
 
 def test_resolve_grants_a_single_request() -> None:
-    assert _decide(_wish(CPU_QUOTA, 5000)) == (5000, [])
+    assert _decide(_request(CPU_QUOTA, 5000)) == (5000, [])
 
 
 def test_resolve_merges_equal_requests() -> None:
-    assert _decide(_wish(CPU_QUOTA, 5000, strategy="a"), _wish(CPU_QUOTA, 5000, strategy="b")) == (5000, [])
+    assert _decide(_request(CPU_QUOTA, 5000, strategy="a"), _request(CPU_QUOTA, 5000, strategy="b")) == (
+        5000,
+        [],
+    )
 
 
 def test_resolve_ranks_safety_over_policy_over_priority() -> None:
-    safety = _wish(CPU_QUOTA, 3000, strategy="safety", precedence=Precedence.SAFETY)
-    policy = _wish(CPU_QUOTA, 2000, strategy="policy", precedence=Precedence.POLICY)
-    comfort = _wish(CPU_QUOTA, 1000, strategy="comfort", precedence=Precedence.PRIORITY)
+    safety = _request(CPU_QUOTA, 3000, strategy="safety", precedence=Precedence.SAFETY)
+    policy = _request(CPU_QUOTA, 2000, strategy="policy", precedence=Precedence.POLICY)
+    comfort = _request(CPU_QUOTA, 1000, strategy="comfort", precedence=Precedence.PRIORITY)
     assert _decide(comfort, policy, safety) == (3000, ["comfort", "policy"])
     assert _decide(comfort, policy) == (2000, ["comfort"])
 
 
 def test_resolve_prefers_the_tighter_of_equal_requests() -> None:
-    low = _wish(CPU_QUOTA, 1000, strategy="low")
-    careless = _wish(CPU_QUOTA, UNLIMITED, strategy="careless")
+    low = _request(CPU_QUOTA, 1000, strategy="low")
+    careless = _request(CPU_QUOTA, UNLIMITED, strategy="careless")
     assert _decide(careless, low) == (1000, ["careless"])
 
 
 def test_resolve_bound_clips_weaker_requests_only() -> None:
-    most = _wish(CPU_QUOTA, 5000, strategy="most", bound=BoundType.AT_MOST, precedence=Precedence.SAFETY)
-    assert _decide(most, _wish(CPU_QUOTA, 9000, strategy="more")) == (5000, ["more"])
-    assert _decide(most, _wish(CPU_QUOTA, 4000)) == (4000, [])
+    most = _request(CPU_QUOTA, 5000, strategy="most", bound=BoundType.AT_MOST, precedence=Precedence.SAFETY)
+    assert _decide(most, _request(CPU_QUOTA, 9000, strategy="more")) == (5000, ["more"])
+    assert _decide(most, _request(CPU_QUOTA, 4000)) == (4000, [])
 
 
 def test_resolve_bound_alone_clips_the_current_value() -> None:
-    most = _wish(CPU_QUOTA, 5000, bound=BoundType.AT_MOST)
+    most = _request(CPU_QUOTA, 5000, bound=BoundType.AT_MOST)
     assert _decide(most, before=UNLIMITED) == (5000, [])
     assert _decide(most, before=3000) == (3000, [])
     assert _decide(most, before=None) == (None, [])
 
 
 def test_resolve_keeps_cpus_when_cpusets_are_disjoint() -> None:
-    weak = _wish(CPUSET_CPUS, frozenset({0, 1}), strategy="weak")
-    strong = _wish(CPUSET_CPUS, frozenset({2, 3}), bound=BoundType.AT_MOST, precedence=Precedence.SAFETY)
+    weak = _request(CPUSET_CPUS, frozenset({0, 1}), strategy="weak")
+    strong = _request(CPUSET_CPUS, frozenset({2, 3}), bound=BoundType.AT_MOST, precedence=Precedence.SAFETY)
     assert _decide(weak, strong) == (frozenset({2, 3}), ["weak"])
 
 
 def test_resolve_merges_throttles_by_device() -> None:
-    one = _wish(IO_READ_BPS, {"8:0": 100}, bound=BoundType.AT_MOST)
-    other = _wish(IO_READ_BPS, {"8:0": 50, "8:16": 9}, bound=BoundType.AT_MOST, strategy="other")
+    one = _request(IO_READ_BPS, {"8:0": 100}, bound=BoundType.AT_MOST)
+    other = _request(IO_READ_BPS, {"8:0": 50, "8:16": 9}, bound=BoundType.AT_MOST, strategy="other")
     assert _decide(one, other, before={}) == ({"8:0": 50, "8:16": 9}, [])
 
 
-# What the kernel takes
+# Values that the kernel accepts
 
 
 def test_validate_clips_burst_to_quota() -> None:
@@ -129,7 +134,7 @@ def test_validate_shrinks_child_cpusets_in_v1() -> None:
         CgroupVersion.V1, {(path, CPUSET_CPUS): every for path in ("k", BE, f"{BE}/pod", f"{BE}/pod/c")}
     )
     admitted, _ = validate_values({KnobRef(BE, CPUSET_CPUS): frozenset({0, 1})}, tree)
-    assert {spot.path: value for spot, value in admitted.items()} == dict.fromkeys(
+    assert {ref.path: value for ref, value in admitted.items()} == dict.fromkeys(
         (BE, f"{BE}/pod", f"{BE}/pod/c"), frozenset({0, 1})
     )
 
@@ -151,7 +156,7 @@ def test_validate_clips_memory_protection_to_the_parent() -> None:
     assert admitted[KnobRef("pod/c", MEMORY_MIN)] == 1000
 
 
-# Whatever is wished
+# Random requests
 
 PATHS = ("k", "k/be", "k/be/p", "k/be/p/c", "k/be/q", "k/ls")
 numbers = st.one_of(st.just(UNLIMITED), st.integers(500, 200_000))
@@ -171,9 +176,9 @@ def _values(knob: Knob[Any]) -> st.SearchStrategy[Value]:
 
 
 @st.composite
-def some_wish(draw: st.DrawFn) -> KnobRequest:
+def random_request(draw: st.DrawFn) -> KnobRequest:
     knob: Knob[Any] = draw(st.sampled_from([CPUSET_CPUS, CPU_QUOTA, CPU_BURST, MEMORY_MIN, MEMORY_LOW]))
-    return _wish(
+    return _request(
         knob,
         draw(_values(knob)),
         path=draw(st.sampled_from(PATHS)),
@@ -209,29 +214,29 @@ def some_tree(draw: st.DrawFn) -> Tree:
     return Tree(version, values)
 
 
-def _outcome(wishes: list[KnobRequest], tree: Tree) -> tuple[dict[KnobRef, Value], list[str], list[str]]:
-    decided, conflicts = resolve_requests(wishes, tree.value)
+def _outcome(requests: list[KnobRequest], tree: Tree) -> tuple[dict[KnobRef, Value], list[str], list[str]]:
+    decided, conflicts = resolve_requests(requests, tree.value)
     admitted, refused = validate_values(decided, tree)
     return admitted, [str(each) for each in conflicts], [str(each) for each in refused]
 
 
-@given(wishes=st.lists(some_wish(), max_size=8), tree=some_tree(), seed=st.integers())
-def test_resolve_does_not_depend_on_request_order(wishes: list[KnobRequest], tree: Tree, seed: int) -> None:
-    shuffled = random.Random(seed).sample(wishes, len(wishes))
-    assert _outcome(wishes, tree) == _outcome(shuffled, tree)
+@given(requests=st.lists(random_request(), max_size=8), tree=some_tree(), seed=st.integers())
+def test_resolve_does_not_depend_on_request_order(requests: list[KnobRequest], tree: Tree, seed: int) -> None:
+    shuffled = random.Random(seed).sample(requests, len(requests))
+    assert _outcome(requests, tree) == _outcome(shuffled, tree)
 
 
-@given(wishes=st.lists(some_wish(), max_size=8), tree=some_tree())
+@given(requests=st.lists(random_request(), max_size=8), tree=some_tree())
 def test_resolve_and_validate_produce_values_the_kernel_accepts(
-    wishes: list[KnobRequest], tree: Tree
+    requests: list[KnobRequest], tree: Tree
 ) -> None:
-    admitted, _, _ = _outcome(wishes, tree)
+    admitted, _, _ = _outcome(requests, tree)
 
     def final(path: str, knob: Knob[Any]) -> Any:
         return admitted.get(KnobRef(path, knob), tree.value(KnobRef(path, knob)))
 
-    for spot, value in admitted.items():
-        assert not spot.knob.find_problem(value)
+    for ref, value in admitted.items():
+        assert not ref.knob.find_problem(value)
     for path in PATHS:
         assert final(path, CPU_BURST) <= to_comparable(final(path, CPU_QUOTA))
         above = path.rpartition("/")[0]
@@ -244,21 +249,23 @@ def test_resolve_and_validate_produce_values_the_kernel_accepts(
                 assert final(path, knob) <= final(above, knob)
 
 
-def _fresh(spot: KnobRef) -> Value:
-    """What the kernel starts with."""
-    if spot.knob == CPUSET_CPUS:
+def _fresh(ref: KnobRef) -> Value:
+    """Return the kernel's initial value."""
+    if ref.knob == CPUSET_CPUS:
         return frozenset(range(6))
-    return UNLIMITED if spot.knob == CPU_QUOTA else 0
+    return UNLIMITED if ref.knob == CPU_QUOTA else 0
 
 
-@given(wishes=st.lists(some_wish(), max_size=8))
-def test_resolve_safety_requests_always_win(wishes: list[KnobRequest]) -> None:
-    decided, _ = resolve_requests(wishes, _fresh)
-    for spot, value in decided.items():
-        safe = [wish for wish in wishes if wish.ref == spot and wish.precedence is Precedence.SAFETY]
-        bounds = [wish for wish in safe if wish.bound is BoundType.AT_MOST]
-        if spot.knob != CPUSET_CPUS:
-            assert all(is_within(value, wish.value) for wish in bounds)
+@given(requests=st.lists(random_request(), max_size=8))
+def test_resolve_safety_requests_always_win(requests: list[KnobRequest]) -> None:
+    decided, _ = resolve_requests(requests, _fresh)
+    for ref, value in decided.items():
+        safe = [
+            request for request in requests if request.ref == ref and request.precedence is Precedence.SAFETY
+        ]
+        bounds = [request for request in safe if request.bound is BoundType.AT_MOST]
+        if ref.knob != CPUSET_CPUS:
+            assert all(is_within(value, request.value) for request in bounds)
         elif len(bounds) == 1:
             assert is_within(value, bounds[0].value)
         if len(safe) == 1 and safe[0].bound is BoundType.EXACTLY:
@@ -267,10 +274,10 @@ def test_resolve_safety_requests_always_win(wishes: list[KnobRequest]) -> None:
             assert is_within(safe[0].value, value)
 
 
-@given(wishes=st.lists(some_wish(), max_size=8))
-def test_resolve_names_overruled_requests(wishes: list[KnobRequest]) -> None:
-    decided, conflicts = resolve_requests(wishes, _fresh)
-    overruled = {(each.ref, wish) for each in conflicts for wish in each.overruled}
-    for wish in wishes:
-        if wish.bound is BoundType.EXACTLY and wish.ref in decided:
-            assert ((wish.ref, wish) in overruled) == (decided[wish.ref] != wish.value)
+@given(requests=st.lists(random_request(), max_size=8))
+def test_resolve_names_overruled_requests(requests: list[KnobRequest]) -> None:
+    decided, conflicts = resolve_requests(requests, _fresh)
+    overruled = {(each.ref, request) for each in conflicts for request in each.overruled}
+    for request in requests:
+        if request.bound is BoundType.EXACTLY and request.ref in decided:
+            assert ((request.ref, request) in overruled) == (decided[request.ref] != request.value)

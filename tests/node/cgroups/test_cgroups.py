@@ -114,7 +114,7 @@ def test_layout_finds_pods_of_both_cgroup_drivers(
     (tmp_path / expected).mkdir(parents=True)
     (tmp_path / "cgroup.controllers").touch()
     hierarchy = Hierarchy.detect(tmp_path)
-    for parent in (layout.parent, f"/{layout.parent}/"):  # as a kubelet is told it
+    for parent in (layout.parent, f"/{layout.parent}/"):  # as a kubelet reports it
         assert CgroupLayout.detect(hierarchy, parent=parent) == layout
     [found] = layout.find_pods(hierarchy)
     assert found == (UID, QosClass.BURSTABLE, expected)

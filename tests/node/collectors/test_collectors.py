@@ -14,7 +14,7 @@ VIEW = NodeView(name="node", cpus=(), memory=0)
 
 
 class Scripted:
-    """A collector that does as it is told."""
+    """A collector with scripted results."""
 
     def __init__(self, name: str, period: float = 1.0, error: Exception | None = None) -> None:
         self.name = name
@@ -33,12 +33,12 @@ class Scripted:
         self.closed = True
 
 
-def counted(registry: CollectorRegistry, name: str, collector: str) -> float | None:
+def collector_metric(registry: CollectorRegistry, name: str, collector: str) -> float | None:
     return registry.get_sample_value(f"trimtab_agent_collector_{name}", {"collector": collector})
 
 
 def test_memory_collector_excludes_huge_pages(tmp_path: Path) -> None:
-    """Or a node that has set most of its memory aside for them would seem to be full, and send pods away in vain."""
+    """Otherwise a node with most of its memory in huge pages would seem full and evict pods needlessly."""
     (tmp_path / "stat").write_text("cpu  1 2 3 4 5 6 7 0 0 0\n")
     (tmp_path / "meminfo").write_text(
         "MemTotal: 1000 kB\nMemAvailable: 150 kB\nCached: 30 kB\nShmem: 10 kB\nHugetlb: 800 kB\n"
@@ -58,12 +58,12 @@ def test_failing_collector_does_not_affect_others() -> None:
         advisor.collect(VIEW, 100.0 + second)
     assert series.latest(NODE, Metric.CPU) == 1.0
     assert advisor.failing == {"bad": "ValueError: no such line"}
-    assert counted(registry, "failures_total", "bad") == 3
-    assert (counted(registry, "up", "bad"), counted(registry, "up", "good")) == (0, 1)
+    assert collector_metric(registry, "failures_total", "bad") == 3
+    assert (collector_metric(registry, "up", "bad"), collector_metric(registry, "up", "good")) == (0, 1)
     bad.error = None
     advisor.collect(VIEW, 103.0)
     assert advisor.failing == {}
-    assert counted(registry, "up", "bad") == 1
+    assert collector_metric(registry, "up", "bad") == 1
 
 
 def test_unsupported_collector_is_tried_once() -> None:

@@ -59,35 +59,35 @@ def test_executor_writes_only_differing_values(family: Family, executor: Executo
 
 
 def test_executor_rewrites_foreign_values_after_ten_seconds(family: Family, executor: Executor) -> None:
-    spot = KnobRef(family.parent, CPU_QUOTA)
-    executor.apply({spot: 50_000}, now=0.0)
-    family.surface.write(spot, 70_000)
-    assert executor.apply({spot: 50_000}, now=9.0).written == []
-    assert executor.apply({spot: 50_000}, now=10.0).written == [(spot, 50_000)]
+    ref = KnobRef(family.parent, CPU_QUOTA)
+    executor.apply({ref: 50_000}, now=0.0)
+    family.surface.write(ref, 70_000)
+    assert executor.apply({ref: 50_000}, now=9.0).written == []
+    assert executor.apply({ref: 50_000}, now=10.0).written == [(ref, 50_000)]
 
 
 def test_executor_restores_the_latest_foreign_value(family: Family, executor: Executor) -> None:
     """As the kubelet does when a pod is resized."""
-    spot = KnobRef(family.parent, CPU_QUOTA)
-    for wish in (60_000, None):
-        executor.apply({spot: 50_000}, now=0.0)
-        family.surface.write(spot, 70_000)
-        if wish:
-            executor.apply({spot: wish}, now=1.0)
-            assert family.read(family.parent, CPU_QUOTA) == wish
+    ref = KnobRef(family.parent, CPU_QUOTA)
+    for request in (60_000, None):
+        executor.apply({ref: 50_000}, now=0.0)
+        family.surface.write(ref, 70_000)
+        if request:
+            executor.apply({ref: request}, now=1.0)
+            assert family.read(family.parent, CPU_QUOTA) == request
         executor.release(now=2.0)
         assert family.read(family.parent, CPU_QUOTA) == 70_000
 
 
 def test_executor_restores_knobs_without_requests(family: Family, executor: Executor) -> None:
     spots = [KnobRef(family.parent, knob) for knob in (CPU_QUOTA, CPU_SHARES, MEMORY_MAX)]
-    before = [family.surface.read(spot) for spot in spots]
+    before = [family.surface.read(ref) for ref in spots]
     executor.apply(dict(zip(spots, (50_000, 512, 64 << 20), strict=True)), now=0.0)
-    assert [family.surface.read(spot) for spot in spots] == [50_000, 512, 64 << 20]
+    assert [family.surface.read(ref) for ref in spots] == [50_000, 512, 64 << 20]
     done = executor.apply({spots[0]: 60_000}, now=1.0)
     assert set(done.restored) == set(spots[1:])
     executor.release(now=2.0)
-    assert [family.surface.read(spot) for spot in spots] == before
+    assert [family.surface.read(ref) for ref in spots] == before
 
 
 def test_executor_orders_writes_of_a_cgroup_subtree(family: Family, executor: Executor) -> None:
@@ -111,7 +111,7 @@ def test_executor_changes_quota_and_burst_in_a_valid_order(family: Family, execu
             for knob, value in ((CPU_QUOTA, quota), (CPU_BURST, burst))
         }
         admitted, _ = validate_values(wanted, executor.build_baseline())
-        return {str(spot): why for spot, why in executor.apply(admitted, now=0.0).rejected.items()}
+        return {str(ref): why for ref, why in executor.apply(admitted, now=0.0).rejected.items()}
 
     assert [decide(quota, quota) for quota in (20_000, 90_000, 10_000, 50_000)] == [{}] * 4
     executor.release(now=1.0)
@@ -141,10 +141,10 @@ def test_executor_restores_children_created_under_a_limited_parent(
 
 def test_executor_drops_removed_cgroups_from_the_journal(family: Family, tmp_path: Path) -> None:
     journal = RestoreJournal(tmp_path / "journal", boot="b")
-    executor, spot = Executor(family.surface, journal), KnobRef(family.grandchild, CPU_QUOTA)
-    executor.apply({spot: 50_000}, now=0.0)
+    executor, ref = Executor(family.surface, journal), KnobRef(family.grandchild, CPU_QUOTA)
+    executor.apply({ref: 50_000}, now=0.0)
     family.remove(family.grandchild)
-    done = executor.apply({spot: 60_000}, now=1.0)
+    done = executor.apply({ref: 60_000}, now=1.0)
     assert not done.rejected
     assert not journal.originals
 
@@ -162,34 +162,32 @@ def test_executor_reports_rejected_values_and_continues(family: Family, executor
 def test_executor_sets_and_restores_io_throttles(family: Family, executor: Executor, device: str) -> None:
     spots = [KnobRef(family.child, knob) for knob in (IO_READ_BPS, IO_WRITE_IOPS)]
     for amount in (1 << 30, 1 << 29):
-        assert not executor.apply({spot: {device: amount} for spot in spots}, now=0.0).rejected
-        assert [family.surface.read(spot) for spot in spots] == [{device: amount}] * 2
+        assert not executor.apply({ref: {device: amount} for ref in spots}, now=0.0).rejected
+        assert [family.surface.read(ref) for ref in spots] == [{device: amount}] * 2
     executor.release(now=1.0)
-    assert [family.surface.read(spot) for spot in spots] == [{}] * 2
+    assert [family.surface.read(ref) for ref in spots] == [{}] * 2
 
 
 def test_executor_keeps_a_resize_to_the_value_it_had_set(
     family: Family, executor: Executor, tmp_path: Path
 ) -> None:
-    """Three times a limit is what a container is raised to that is throttled, and what it is likely to be given."""
-    spot = KnobRef(family.child, CPU_QUOTA)
-    family.surface.write(spot, 50_000)
-    executor.apply({spot: 150_000}, now=0.0, external_values={spot: 50_000})
-    family.surface.write(spot, 150_000)  # as the kubelet does, and tells a moment later
-    executor.apply({}, now=1.0, external_values={spot: 150_000})
+    """A throttled container is raised to three times its limit, and a resize may well choose the same value."""
+    ref = KnobRef(family.child, CPU_QUOTA)
+    family.surface.write(ref, 50_000)
+    executor.apply({ref: 150_000}, now=0.0, external_values={ref: 50_000})
+    family.surface.write(ref, 150_000)  # as the kubelet does, and reports a moment later
+    executor.apply({}, now=1.0, external_values={ref: 150_000})
     assert family.read(family.child, CPU_QUOTA) == 150_000
     assert not RestoreJournal(tmp_path / "journal", boot="b").originals
 
 
 def test_executor_dry_run_logs_and_writes_nothing(family: Family, tmp_path: Path) -> None:
     journal = RestoreJournal(tmp_path / "journal", boot="b")
-    executor, spot = Executor(family.surface, journal, dry_run=True), KnobRef(family.parent, CPU_QUOTA)
-    assert executor.apply({spot: 50_000}, now=0.0).written == [(spot, 50_000)]
-    assert executor.apply({spot: 50_000}, now=99.0).written == []  # nor says it again
+    executor, ref = Executor(family.surface, journal, dry_run=True), KnobRef(family.parent, CPU_QUOTA)
+    assert executor.apply({ref: 50_000}, now=0.0).written == [(ref, 50_000)]
+    assert executor.apply({ref: 50_000}, now=99.0).written == []  # nor is it logged again
     assert executor.apply({}, now=100.0).written == []
-    assert executor.apply({spot: 50_000}, now=101.0).written == [
-        (spot, 50_000)
-    ]  # but for what is wished anew
+    assert executor.apply({ref: 50_000}, now=101.0).written == [(ref, 50_000)]  # but a new request is logged
     assert family.read(family.parent, CPU_QUOTA) == UNLIMITED
     assert not journal.originals
 
@@ -198,22 +196,22 @@ def test_executor_restores_all_although_the_journal_is_unwritable(family: Family
     cpus, one = family.cpus, frozenset({min(family.cpus)})
     state = tmp_path / "state"
     executor = Executor(family.surface, RestoreJournal(state / "journal", boot="b"))
-    tier, pod, born = (
+    tier, pod, new_cgroup = (
         KnobRef(family.parent, CPUSET_CPUS),
         KnobRef(family.child, CPU_QUOTA),
-        f"{family.parent}/born",
+        f"{family.parent}/new",
     )
     decided, _ = validate_values({tier: one, pod: 50_000}, executor.build_baseline())
     executor.apply(decided, now=0.0)
     family.surface.write(pod, 70_000)  # as the kubelet does when a pod is resized
-    family.make(born)
+    family.make(new_cgroup)
     shutil.rmtree(state)
     executor.release(now=1.0)
     assert (family.read(family.parent, CPUSET_CPUS), family.read(family.child, CPU_QUOTA)) == (cpus, 70_000)
 
 
 def test_executor_restores_although_new_values_cannot_be_journalled(family: Family, tmp_path: Path) -> None:
-    """On a node whose disk is full pods come still."""
+    """Pods still start on a node whose disk is full."""
     state = tmp_path / "state"
     executor = Executor(family.surface, RestoreJournal(state / "journal", boot="b"))
     held, new = KnobRef(family.parent, CPU_QUOTA), KnobRef(family.child, CPU_QUOTA)
@@ -234,15 +232,15 @@ def test_executor_changes_held_values_although_the_journal_is_unwritable(
     shutil.rmtree(state)
     assert not executor.apply({held: 20_000}, now=1.0).rejected
     assert family.surface.read(held) == 20_000
-    state.mkdir()  # and now there is room again
+    state.mkdir()  # and now the disk has space again
     executor.apply({held: 30_000}, now=2.0)
     Executor(family.surface, RestoreJournal(state / "journal", boot="b")).release(now=3.0)
     assert family.surface.read(held) == UNLIMITED
 
 
 def test_executor_after_a_crash_restores_original_values(family: Family, tmp_path: Path) -> None:
-    spot = KnobRef(family.parent, CPU_QUOTA)
-    Executor(family.surface, RestoreJournal(tmp_path / "journal", boot="b")).apply({spot: 50_000}, now=0.0)
+    ref = KnobRef(family.parent, CPU_QUOTA)
+    Executor(family.surface, RestoreJournal(tmp_path / "journal", boot="b")).apply({ref: 50_000}, now=0.0)
     next_life = Executor(family.surface, RestoreJournal(tmp_path / "journal", boot="b"))
     next_life.release(now=0.0)
     assert family.read(family.parent, CPU_QUOTA) == UNLIMITED

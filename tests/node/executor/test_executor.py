@@ -61,32 +61,32 @@ def test_executor_after_a_crash_keeps_values_that_others_wrote(
     machine: KnobFiles, tmp_path: Path, written: int | None, left: int, restored: int
 ) -> None:
     """As the kubelet does when it resizes a pod while there is no agent."""
-    path, spot = tmp_path / "journal", KnobRef("", MIN_FREE_KBYTES)
+    path, ref = tmp_path / "journal", KnobRef("", MIN_FREE_KBYTES)
     last_life = Executor(machine, RestoreJournal(path, boot="b"))
-    last_life.apply({spot: 100_000}, now=0.0)
-    last_life.apply({spot: 90_000}, now=1.0)
+    last_life.apply({ref: 100_000}, now=0.0)
+    last_life.apply({ref: 90_000}, now=1.0)
     if written:
-        RestoreJournal(path, boot="b").record_write(spot, written)
-    machine.write(spot, left)
+        RestoreJournal(path, boot="b").record_write(ref, written)
+    machine.write(ref, left)
     Executor(machine, RestoreJournal(path, boot="b")).release(now=0.0)
-    assert machine.read(spot) == restored
+    assert machine.read(ref) == restored
 
 
 def test_executor_dry_run_after_a_crash_keeps_the_journal(machine: KnobFiles, tmp_path: Path) -> None:
-    path, spot = tmp_path / "journal", KnobRef("", MIN_FREE_KBYTES)
-    Executor(machine, RestoreJournal(path, boot="b")).apply({spot: 100_000}, now=0.0)
+    path, ref = tmp_path / "journal", KnobRef("", MIN_FREE_KBYTES)
+    Executor(machine, RestoreJournal(path, boot="b")).apply({ref: 100_000}, now=0.0)
     dry = Executor(machine, RestoreJournal(path, boot="b"), dry_run=True)
     for now in (0.0, 60.0, 120.0):
         dry.apply({}, now=now)
     Executor(machine, RestoreJournal(path, boot="b")).release(now=0.0)
-    assert machine.read(spot) == 67584
+    assert machine.read(ref) == 67584
 
 
 def test_executor_raises_parents_first_and_lowers_them_last() -> None:
     parent, child, burst = KnobRef("a", CPU_QUOTA), KnobRef("a/b", CPU_QUOTA), KnobRef("a/b", CPU_BURST)
     small, large = {parent: 2000, child: 1000, burst: 500}, {parent: UNLIMITED, child: 9000, burst: 5000}
-    assert [spot for spot, _ in order_writes(large, small)] == [parent, child, burst]
-    assert [spot for spot, _ in order_writes(small, large)] == [burst, child, parent]
+    assert [ref for ref, _ in order_writes(large, small)] == [parent, child, burst]
+    assert [ref for ref, _ in order_writes(small, large)] == [burst, child, parent]
 
 
 def test_executor_moves_cpusets_through_their_union() -> None:
@@ -107,21 +107,21 @@ def machine(tmp_path: Path) -> KnobFiles:
 
 
 def test_executor_sets_and_restores_sysctls(machine: KnobFiles, tmp_path: Path) -> None:
-    executor, spot = (
+    executor, ref = (
         Executor(machine, RestoreJournal(tmp_path / "journal", boot="b")),
         KnobRef("", MIN_FREE_KBYTES),
     )
-    executor.apply({spot: 100_000}, now=0.0)
-    assert machine.read(spot) == 100_000
+    executor.apply({ref: 100_000}, now=0.0)
+    assert machine.read(ref) == 100_000
     executor.release(now=1.0)
-    assert machine.read(spot) == 67584
+    assert machine.read(ref) == 67584
 
 
 def test_executor_restores_default_weight_beside_a_device_weight(machine: KnobFiles, tmp_path: Path) -> None:
     weights = tmp_path / "cgroup" / "io.weight"
     weights.write_text("default 100\n8:16 50\n")
-    executor, spot = Executor(machine, RestoreJournal(tmp_path / "journal", boot="b")), KnobRef("", IO_WEIGHT)
-    assert not executor.apply({spot: {"default": 40}}, now=0.0).rejected
+    executor, ref = Executor(machine, RestoreJournal(tmp_path / "journal", boot="b")), KnobRef("", IO_WEIGHT)
+    assert not executor.apply({ref: {"default": 40}}, now=0.0).rejected
     assert weights.read_text() == "default 40\n"  # the kernel keeps the other line
     assert not executor.release(now=1.0).rejected
     assert weights.read_text() == "default 100\n"

@@ -32,12 +32,12 @@ from trimtab.node.strategies import Eviction
 
 CRITICAL = 2_000_001_000
 IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
-"""What is written is synced each time, which takes long on a disk."""
+"""Each write is synced, which takes long on a disk."""
 SYSCTLS = {"vm/min_free_kbytes": "67584\n", "vm/watermark_scale_factor": "10\n"}
 
 
-class Life:
-    """A node on which anything may happen that happens to nodes, and the agent that lives there."""
+class RandomNode:
+    """A node with random events, and the agent that runs on it."""
 
     def __init__(self, folder: Path, rng: random.Random) -> None:
         self._folder, self._rng = folder, rng
@@ -53,7 +53,7 @@ class Life:
             self._come()
         self._agent = self._start()
 
-    async def live(self) -> None:
+    async def run(self) -> None:
         for _ in range(self._rng.randint(5, 60)):
             self._now += self._rng.choice([1, 1, 1, 5, 11])
             happens = self._rng.choices(
@@ -67,8 +67,8 @@ class Life:
             await self._round()
         self._agent.release(now=self._now + 11)
 
-    def traces(self) -> dict[str, tuple[str, str]]:
-        """What is not as it would be without the agent."""
+    def changed_values(self) -> dict[str, tuple[str, str]]:
+        """Return the values that differ from those without the agent."""
         files = {name: (self._folder / "sys" / name).read_text() for name in SYSCTLS}
         wrong = {name: (SYSCTLS[name], text) for name, text in files.items() if text != SYSCTLS[name]}
         return self._cgroups.differences() | wrong
@@ -77,7 +77,7 @@ class Life:
         surface = KnobFiles(self._cgroups.hierarchy, self._folder / "sys", self._folder / "resctrl")
         executor = Executor(surface, RestoreJournal(self._folder / "journal", boot="b"))
         return QosController(
-            executor, load_strategies(), evict=_stay, metrics=QosMetrics(CollectorRegistry())
+            executor, load_strategies(), evict=_keep_pod, metrics=QosMetrics(CollectorRegistry())
         )
 
     async def _round(self) -> None:
@@ -178,8 +178,8 @@ class Noise:
         return None
 
 
-async def _stay(eviction: Eviction) -> None:
-    """Nobody leaves."""
+async def _keep_pod(eviction: Eviction) -> None:
+    """Evict no pod."""
 
 
 @given(seed=st.integers(0, 1 << 30))
@@ -187,6 +187,6 @@ async def _stay(eviction: Eviction) -> None:
 async def test_executor_restores_everything_after_random_crashes(seed: int) -> None:
     """Pods come, go and are resized, policies change, and the agent is killed at any moment."""
     with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
-        life = Life(Path(folder), random.Random(seed))
-        await life.live()
-        assert life.traces() == {}
+        node = RandomNode(Path(folder), random.Random(seed))
+        await node.run()
+        assert node.changed_values() == {}

@@ -1,4 +1,4 @@
-"""What containers are entitled to at their creation, and how it is said to a runtime."""
+"""Adjustments of containers at their creation, and their encoding for the runtime."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -43,11 +43,11 @@ def _subject(parent: str = f"/{BE}/pod1", **more: Any) -> RuntimeContainer:
     )
 
 
-async def _entitled(
+async def _apply_defaults(
     subject: RuntimeContainer, policy: NodeQoSPolicySpec | None, version: CgroupVersion = CgroupVersion.V1
 ) -> Adjustment:
-    def held(spot: KnobRef) -> Value | None:
-        return HELD.get((spot.path, spot.knob))
+    def held(ref: KnobRef) -> Value | None:
+        return HELD.get((ref.path, ref.knob))
 
     entitlement = TierDefaults(held, version, VIEW)
     entitlement.policy = policy
@@ -72,8 +72,8 @@ def test_tier_defaults_read_tier_from_label_or_cgroup(
 
 @pytest.mark.parametrize("parent", [f"/{BE}/pod1", "kubepods-besteffort-pod1.slice"])
 async def test_tier_defaults_start_best_effort_container_with_its_tiers_cpus(parent: str) -> None:
-    """CRI-O tells of a slice only the name."""
-    found = await _entitled(
+    """CRI-O reports only the name of a slice."""
+    found = await _apply_defaults(
         _subject(parent, quota=90_000, period=50_000), NodeQoSPolicySpec(resctrl=ResctrlSpec(enable=True))
     )
     assert found == Adjustment(cpus="2-3", quota=20_000, cache_class="BE", env={"TRIMTAB_QOS": "BE"})
@@ -98,7 +98,7 @@ async def test_tier_defaults_start_best_effort_container_with_its_own_pods_cpus(
     }
     view = pod_view(pod, uid="8", tier=Tier.BE, priority=priority)
     entitlement = TierDefaults(
-        lambda spot: limits.get((spot.path, spot.knob)), CgroupVersion.V1, replace(VIEW, pods=(view,))
+        lambda ref: limits.get((ref.path, ref.knob)), CgroupVersion.V1, replace(VIEW, pods=(view,))
     )
     entitlement.policy = NodeQoSPolicySpec()
     subject = _subject(f"/{pod}", uid="8", quota=50_000, labels={"trimtab.io/qos": "BE"})
@@ -106,45 +106,45 @@ async def test_tier_defaults_start_best_effort_container_with_its_own_pods_cpus(
 
 
 async def test_tier_defaults_find_the_pods_cgroup_when_the_runtime_omits_it() -> None:
-    found = await _entitled(_subject("", uid="7", quota=90_000), NodeQoSPolicySpec())
+    found = await _apply_defaults(_subject("", uid="7", quota=90_000), NodeQoSPolicySpec())
     assert (found.quota, found.env) == (40_000, {"TRIMTAB_QOS": "BE"})
-    assert await _entitled(_subject("", uid="unheard of"), NodeQoSPolicySpec()) == NO_ADJUSTMENT
+    assert await _apply_defaults(_subject("", uid="unheard of"), NodeQoSPolicySpec()) == NO_ADJUSTMENT
 
 
 async def test_tier_defaults_keep_exclusive_cpus_of_a_container() -> None:
-    assert (await _entitled(_subject(cpus="0"), NodeQoSPolicySpec())).cpus is None
+    assert (await _apply_defaults(_subject(cpus="0"), NodeQoSPolicySpec())).cpus is None
 
 
 async def test_tier_defaults_set_no_resctrl_class_without_resctrl() -> None:
     policy = NodeQoSPolicySpec(resctrl=ResctrlSpec(enable=True))
-    assert (await _entitled(_subject("/kubepods/pod1"), policy)).cache_class is None
+    assert (await _apply_defaults(_subject("/kubepods/pod1"), policy)).cache_class is None
 
 
 async def test_tier_defaults_prefer_the_annotated_resctrl_class() -> None:
     policy = NodeQoSPolicySpec(resctrl=ResctrlSpec(enable=True))
     named = {CACHE_CLASS: "besteffort"}
-    assert (await _entitled(_subject("/kubepods/pod1", annotations=named), policy)).cache_class == "BE"
+    assert (await _apply_defaults(_subject("/kubepods/pod1", annotations=named), policy)).cache_class == "BE"
     unknown = {CACHE_CLASS: "gold"}
-    assert (await _entitled(_subject(annotations=unknown), policy)).cache_class == "BE"
+    assert (await _apply_defaults(_subject(annotations=unknown), policy)).cache_class == "BE"
 
 
 async def test_tier_defaults_set_no_burst_because_it_could_not_be_restored() -> None:
     policy = NodeQoSPolicySpec(cpu_burst=CPUBurstSpec(policy=CPUBurstPolicy.AUTO))
-    found = await _entitled(_subject("/kubepods/pod1", quota=30_000), policy, CgroupVersion.V2)
+    found = await _apply_defaults(_subject("/kubepods/pod1", quota=30_000), policy, CgroupVersion.V2)
     assert found == Adjustment(env={"TRIMTAB_QOS": "LS"})
 
 
 async def test_tier_defaults_change_nothing_without_a_policy() -> None:
-    assert await _entitled(_subject(), None) == NO_ADJUSTMENT
+    assert await _apply_defaults(_subject(), None) == NO_ADJUSTMENT
 
 
 WANTED = Adjustment(cpus="1", quota=5000, cache_class="BE", env={"TRIMTAB_QOS": "BE"})
 
 
 def test_nri_codec_sends_only_changed_fields() -> None:
-    told = nri_codec.build_adjustment(WANTED)
-    assert [(each.key, each.value) for each in told.env] == [("TRIMTAB_QOS", "BE")]
-    resources = told.linux.resources
+    adjustment = nri_codec.build_adjustment(WANTED)
+    assert [(each.key, each.value) for each in adjustment.env] == [("TRIMTAB_QOS", "BE")]
+    resources = adjustment.linux.resources
     assert (resources.cpu.cpus, resources.cpu.quota.value, resources.rdt_class.value) == ("1", 5000, "BE")
     assert not resources.cpu.HasField("shares")
     assert nri_codec.build_update("id", Adjustment(cpus="0")).linux.resources == nri_pb2.LinuxResources(

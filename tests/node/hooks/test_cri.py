@@ -17,7 +17,7 @@ Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 Call: TypeAlias = "grpc.aio.UnaryStreamMultiCallable[bytes, bytes]"
 
 
-def _known() -> dict[str, dict[bytes, bytes]]:
+def _calls_by_message() -> dict[str, dict[bytes, bytes]]:
     """A container, and its pod: what is answered to which question of which name."""
     metadata = pb.PodSandboxMetadata(name="web", uid="1", namespace="shop")
     pod = pb.PodSandbox(metadata=metadata, labels={"app": "web"}, annotations={"a": "b"})
@@ -38,7 +38,7 @@ def _known() -> dict[str, dict[bytes, bytes]]:
     }
 
 
-KNOWN = _known()
+KNOWN = _calls_by_message()
 
 
 class Echo(grpc.GenericRpcHandler):

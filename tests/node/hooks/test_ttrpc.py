@@ -1,4 +1,4 @@
-"""ttrpc over NRI's mux, both ends ours; and what passes through messages that we know a part of."""
+"""Tests of ttrpc over NRI's mux with both ends ours, and of messages with unknown fields."""
 
 import asyncio
 import socket
@@ -14,7 +14,7 @@ from trimtab.node.hooks.messages import cri_pb2
 
 
 @asynccontextmanager
-async def _connected(handlers: dict[str, ttrpc.Handler]) -> AsyncIterator[ttrpc.TtrpcClient]:
+async def _connect(handlers: dict[str, ttrpc.Handler]) -> AsyncIterator[ttrpc.TtrpcClient]:
     """A client whose calls arrive at the handlers, over one connection of a mux on either side."""
     ours, theirs = socket.socketpair()
     near, far = [mux.Mux(*await asyncio.open_unix_connection(sock=end)) for end in (ours, theirs)]
@@ -45,7 +45,7 @@ def test_mux_reassembles_frames(content: bytes) -> None:
 
 @pytest.mark.parametrize("length", [0, 1, 4096, 1 << 20])
 async def test_ttrpc_answers_calls_of_any_length(length: int) -> None:
-    async with _connected({"s/echo": _echo}) as client:
+    async with _connect({"s/echo": _echo}) as client:
         assert await client.call("s", "echo", b"x" * length, timeout=30) == b"x" * length
 
 
@@ -56,7 +56,7 @@ async def test_ttrpc_answers_calls_out_of_order() -> None:
         await go.wait()
         return b"slow"
 
-    async with _connected({"s/slow": slow, "s/echo": _echo}) as client:
+    async with _connect({"s/slow": slow, "s/echo": _echo}) as client:
         waiting = asyncio.create_task(client.call("s", "slow", b"", timeout=30))
         assert await client.call("s", "echo", b"quick", timeout=30) == b"quick"
         go.set()
@@ -64,7 +64,7 @@ async def test_ttrpc_answers_calls_out_of_order() -> None:
 
 
 async def test_ttrpc_rejects_unknown_method_with_its_code() -> None:
-    async with _connected({}) as client:
+    async with _connect({}) as client:
         with pytest.raises(ttrpc.TtrpcError, match=r"s/nothing is not implemented \(code 12\)"):
             await client.call("s", "nothing", b"", timeout=30)
 
@@ -73,7 +73,7 @@ async def test_ttrpc_returns_an_error_when_the_handler_fails() -> None:
     async def fail(_: bytes) -> bytes:
         raise ValueError("no such thing")
 
-    async with _connected({"s/fail": fail}) as client:
+    async with _connect({"s/fail": fail}) as client:
         with pytest.raises(ttrpc.TtrpcError, match="ValueError: no such thing"):
             await client.call("s", "fail", b"", timeout=30)
 
@@ -83,7 +83,7 @@ async def test_ttrpc_call_ends_at_its_deadline() -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    async with _connected({"s/never": never}) as client:
+    async with _connect({"s/never": never}) as client:
         with pytest.raises((TimeoutError, ttrpc.TtrpcError)):
             await client.call("s", "never", b"", timeout=0.05)
 

@@ -1,4 +1,4 @@
-"""The picture of the node from what its three witnesses tell."""
+"""The node informer: one view of the node from its three sources."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ ID = "0123456789abcdef" * 4
 LAYOUT = CgroupLayout(CgroupDriver.CGROUPFS)
 
 
-def told(uid: str = UID, *, labels: dict[str, str] | None = None, **more: Any) -> dict[str, Any]:
+def kubelet_pod(uid: str = UID, *, labels: dict[str, str] | None = None, **more: Any) -> dict[str, Any]:
     status = {"name": "main", "containerID": f"containerd://{ID}", "state": {"running": {}}}
     return {
         "metadata": {"name": "web", "namespace": "shop", "uid": uid, "labels": labels or {}} | more,
@@ -79,7 +79,7 @@ def pod_folder(tree: Path, uid: str = UID, qos: QosClass = QosClass.BURSTABLE) -
 
 def test_node_informer_merges_kubelet_pods_with_cgroup_paths(states: NodeInformer, tree: Path) -> None:
     pod_folder(tree)
-    states.update_from_kubelet(answer(told(labels={"trimtab.io/qos": "BE"})), 100.0)
+    states.update_from_kubelet(answer(kubelet_pod(labels={"trimtab.io/qos": "BE"})), 100.0)
     [pod] = states.view(100.0).pods
     assert (pod.namespace, pod.name, pod.uid, pod.priority) == ("shop", "web", UID, 7)
     assert pod.tier is Tier.BE
@@ -97,7 +97,7 @@ def test_node_informer_finds_the_inner_cgroup_of_crun_containers(tmp_path: Path,
     scope = layout.container_path(layout.pod_path(UID, QosClass.BURSTABLE), f"cri-o://{ID}")
     (tmp_path / "cgroup.controllers").touch()
     (tmp_path / scope / "container" if has_inner else tmp_path / scope).mkdir(parents=True)
-    states, pod = NodeInformer("node", hierarchy=Hierarchy.detect(tmp_path)), told()
+    states, pod = NodeInformer("node", hierarchy=Hierarchy.detect(tmp_path)), kubelet_pod()
     pod["status"]["containerStatuses"][0]["containerID"] = f"cri-o://{ID}"
     states.update_from_kubelet(answer(pod), 100.0)
     [container] = states.view(100.0).pods[0].containers
@@ -114,13 +114,13 @@ def test_node_informer_shows_a_pod_by_cgroup_before_the_kubelet_names_it(
     [pod] = states.view(100.1).pods
     assert (pod.name, pod.tier, pod.uid) == ("", Tier.BE, UID)
     assert [container.id for container in pod.containers] == [ID]
-    states.update_from_kubelet(answer(told()), 100.2)
+    states.update_from_kubelet(answer(kubelet_pod()), 100.2)
     assert states.view(100.3).pods[0].name == "web"
 
 
 def test_node_informer_removes_a_pod_whose_cgroup_is_gone(states: NodeInformer, tree: Path) -> None:
     folder = pod_folder(tree)
-    states.update_from_kubelet(answer(told(), told(OTHER)), 100.0)
+    states.update_from_kubelet(answer(kubelet_pod(), kubelet_pod(OTHER)), 100.0)
     assert len(states.view(100.0).pods) == 1
     (folder / ID).rmdir()
     folder.rmdir()
@@ -129,9 +129,9 @@ def test_node_informer_removes_a_pod_whose_cgroup_is_gone(states: NodeInformer, 
 
 def test_node_informer_returns_the_same_view_when_nothing_changed(states: NodeInformer, tree: Path) -> None:
     pod_folder(tree)
-    states.update_from_kubelet(answer(told()), 100.0)
+    states.update_from_kubelet(answer(kubelet_pod()), 100.0)
     first = states.view(100.0)
-    states.update_from_kubelet(answer(told()), 110.0)
+    states.update_from_kubelet(answer(kubelet_pod()), 110.0)
     assert states.view(120.0) is first
 
 
@@ -184,7 +184,7 @@ def _deaf() -> InotifyWatch:
 async def test_node_informer_polls_when_inotify_is_exhausted(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of its instances root has 128 on most nodes, and collectors of logs may have taken all."""
+    """Root has 128 inotify instances on most nodes, and log collectors may use all of them."""
     monkeypatch.setattr("trimtab.node.informer.informer.InotifyWatch", _deaf)
     with capture_logs() as logs:
         states = NodeInformer("node", hierarchy=Hierarchy.detect(tree))
@@ -198,7 +198,7 @@ async def test_node_informer_polls_when_inotify_is_exhausted(
 
 def test_node_informer_uses_pod_level_resources(states: NodeInformer, tree: Path) -> None:
     pod_folder(tree)
-    pod = told()
+    pod = kubelet_pod()
     pod["spec"]["resources"] = {"limits": {"cpu": "2"}}
     states.update_from_kubelet(answer(pod), 100.0)
     [seen] = states.view(100.0).pods
@@ -217,15 +217,15 @@ def test_node_informer_reports_a_missing_kubepods_cgroup(states: NodeInformer, t
 
 def test_node_informer_stops_using_stale_kubelet_data(states: NodeInformer, tree: Path) -> None:
     pod_folder(tree)
-    states.update_from_kubelet(answer(told()), 100.0)
+    states.update_from_kubelet(answer(kubelet_pod()), 100.0)
     assert states.view(120.0).pods[0].name == "web"
     assert states.view(140.0).pods[0].name == ""
 
 
 def test_node_informer_marks_pod_terminating_when_either_source_says_so() -> None:
     """A kubelet is asked every ten seconds, and others would be evicted for the same memory meanwhile."""
-    before = PodProjector().parse_list(answer(told(), told(OTHER)))
-    after = PodProjector().parse_list(answer(told(deletionTimestamp="2026-11-16T12:00:00Z")))
+    before = PodProjector().parse_list(answer(kubelet_pod(), kubelet_pod(OTHER)))
+    after = PodProjector().parse_list(answer(kubelet_pod(deletionTimestamp="2026-11-16T12:00:00Z")))
     for api, kubelet in ((after, before), (before, after)):
         known = merge_known_pods(api, {pod.cgroup_uid: pod for pod in kubelet})
         assert {uid: pod.deleting for uid, pod in known.items()} == {UID: True, OTHER: False}
@@ -251,13 +251,13 @@ NODE_OWNER = {"kind": "Node", "name": "node", "uid": "n", "controller": True}
 def test_node_informer_names_static_pods_of_the_kubelet(states: NodeInformer, tree: Path) -> None:
     pod_folder(tree, uid=STATIC_UID)
     source = {"kubernetes.io/config.source": "file"}
-    states.update_from_kubelet(answer(told(STATIC_UID, annotations=source)), 100.0)
+    states.update_from_kubelet(answer(kubelet_pod(STATIC_UID, annotations=source)), 100.0)
     [pod] = states.view(100.0).pods
     assert (pod.name, pod.is_evictable) == ("web", False)
 
 
 def test_node_informer_matches_mirror_pods_by_the_static_pods_uid() -> None:
-    mirror = told(OTHER, annotations=mirror_annotations(STATIC_UID), ownerReferences=[NODE_OWNER])
+    mirror = kubelet_pod(OTHER, annotations=mirror_annotations(STATIC_UID), ownerReferences=[NODE_OWNER])
     [pod] = merge_known_pods(project_api_pods(mirror), {}).values()
     assert (pod.cgroup_uid, pod.is_node_bound) == (STATIC_UID, True)
 
@@ -268,8 +268,11 @@ def test_node_informer_rejects_annotations_that_claim_the_cgroup_of_another_pod(
     names: tuple[str, ...], owners: list[dict[str, Any]]
 ) -> None:
     """A tenant's best-effort pod could else have a victim's containers throttled, or itself never evicted."""
-    claims = {f"kubernetes.io/config.{name}": UID for name in names}
-    tenant, victim = told(OTHER, annotations=claims, ownerReferences=owners), told(UID)
+    forged_annotations = {f"kubernetes.io/config.{name}": UID for name in names}
+    tenant, victim = (
+        kubelet_pod(OTHER, annotations=forged_annotations, ownerReferences=owners),
+        kubelet_pod(UID),
+    )
     tenant["metadata"] |= {"name": "tenant"}
     for pods in ((tenant, victim), (victim, tenant)):
         assert merge_known_pods(project_api_pods(*pods), {})[UID].name == "web"
@@ -281,7 +284,7 @@ def test_node_informer_rejects_annotations_that_claim_the_cgroup_of_another_pod(
 
 def test_node_informer_rejects_a_static_uid_that_two_pods_claim() -> None:
     pods = [
-        told(uid, annotations=mirror_annotations(STATIC_UID), ownerReferences=[NODE_OWNER])
+        kubelet_pod(uid, annotations=mirror_annotations(STATIC_UID), ownerReferences=[NODE_OWNER])
         for uid in (UID, OTHER)
     ]
     assert STATIC_UID not in merge_known_pods(project_api_pods(*pods), {})
@@ -291,7 +294,7 @@ def test_node_informer_rejects_a_static_uid_that_two_pods_claim() -> None:
     "container_id", ["containerd://../../victim", "containerd://..", "x/../y", "a://b/c"]
 )
 def test_node_informer_ignores_container_ids_that_leave_the_pods_cgroup(container_id: str) -> None:
-    pod = told()
+    pod = kubelet_pod()
     pod["status"]["containerStatuses"][0]["containerID"] = container_id
     assert PodProjector().parse_list(answer(pod))[0].containers == ()
 
@@ -300,13 +303,13 @@ def test_node_informer_marks_daemonset_pods_not_evictable(states: NodeInformer, 
     pod_folder(tree)
     for kind, can_go in (("DaemonSet", False), ("ReplicaSet", True)):
         owner = {"kind": kind, "name": "logs", "uid": "d", "controller": True}
-        states.update_from_kubelet(answer(told(ownerReferences=[owner])), 100.0)
+        states.update_from_kubelet(answer(kubelet_pod(ownerReferences=[owner])), 100.0)
         assert states.view(100.0).pods[0].is_evictable is can_go
 
 
 def test_node_informer_reports_both_sizes_during_a_resize(states: NodeInformer, tree: Path) -> None:
     pod_folder(tree)
-    pod = told()
+    pod = kubelet_pod()
     pod["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "500m"}}
     pod["status"]["containerStatuses"][0]["resources"] = {"limits": {"cpu": "2"}}
     states.update_from_kubelet(answer(pod), 100.0)

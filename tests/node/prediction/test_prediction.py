@@ -28,14 +28,14 @@ def requesting(cores: float, memory: int, **more: Any) -> PodView:
     return PodView(**{**vars(pod), "containers": (container,)})
 
 
-def learned(
+def trained_predictor(
     pods: list[tuple[PodView, float, float]],
     hours: float,
     *,
     since: float = 1e6,
     predictor: Predictor | None = None,
 ) -> tuple[Predictor, NodeView]:
-    """A predictor that has watched these pods use so much for so long."""
+    """Return a predictor that observed these pods at a constant usage for so many hours."""
     view = NodeView(name="node", cpus=(), memory=0, pods=tuple(pod for pod, *_ in pods))
     predictor, series = predictor or Predictor(), SeriesStore()
     for minute in range(round(hours * 60) + 1):
@@ -54,12 +54,12 @@ def learned(
 
 def test_predictor_reports_nothing_reclaimable_before_a_day_of_samples() -> None:
     pod = requesting(2.0, GIB)
-    predictor, view = learned([(pod, 0.5, GIB / 4)], hours=23.9)
+    predictor, view = trained_predictor([(pod, 0.5, GIB / 4)], hours=23.9)
     assert [predictor.estimate_reclaimable(view, name) for name in ALGORITHMS] == [None, None, None]
 
 
 def test_predictor_forgets_history_when_the_clock_goes_back_by_decades() -> None:
-    """As of a machine without a battery, which begins in 1970 until it is told the time."""
+    """A machine without a clock battery starts in 1970 until its clock is set."""
     peaks = DecayingHistogram(CPU)
     peaks.add(20_000 * DAY, 8.0)
     peaks.add(DAY, 0.5)
@@ -71,23 +71,27 @@ def test_predictor_forgets_history_when_the_clock_goes_back_by_decades() -> None
 
 def test_predictor_relearns_samples_of_a_clock_that_was_ahead() -> None:
     pod = requesting(2.0, GIB)
-    ahead, _ = learned([(pod, 0.5, GIB / 4)], hours=1, since=1e9)
-    predictor, view = learned([(pod, 0.5, GIB / 4)], hours=24, predictor=ahead)
+    ahead, _ = trained_predictor([(pod, 0.5, GIB / 4)], hours=1, since=1e9)
+    predictor, view = trained_predictor([(pod, 0.5, GIB / 4)], hours=24, predictor=ahead)
     assert predictor.estimate_reclaimable(view, "careful") is not None
 
 
 def test_predictor_counts_a_day_by_samples_and_not_by_the_clock() -> None:
     pod = requesting(2.0, GIB)
-    before, _ = learned([(pod, 0.5, GIB / 4)], hours=1)
-    predictor, view = learned([(pod, 0.5, GIB / 4)], hours=22, since=1e6 + 30 * DAY, predictor=before)
+    before, _ = trained_predictor([(pod, 0.5, GIB / 4)], hours=1)
+    predictor, view = trained_predictor(
+        [(pod, 0.5, GIB / 4)], hours=22, since=1e6 + 30 * DAY, predictor=before
+    )
     assert predictor.estimate_reclaimable(view, "pods") is None
-    predictor, view = learned([(pod, 0.5, GIB / 4)], hours=1, since=1e6 + 60 * DAY, predictor=predictor)
+    predictor, view = trained_predictor(
+        [(pod, 0.5, GIB / 4)], hours=1, since=1e6 + 60 * DAY, predictor=predictor
+    )
     assert predictor.estimate_reclaimable(view, "pods") is not None
 
 
 def test_predictor_reclaims_requests_above_peak_plus_margin() -> None:
     pod = requesting(2.0, GIB)
-    predictor, view = learned([(pod, 0.5, GIB / 4)], hours=24)
+    predictor, view = trained_predictor([(pod, 0.5, GIB / 4)], hours=24)
     spare = predictor.estimate_reclaimable(view, "pods")
     assert spare is not None
     # A percentile is where its bucket ends: at most a twentieth above.
@@ -97,7 +101,7 @@ def test_predictor_reclaims_requests_above_peak_plus_margin() -> None:
 
 def test_predictor_reclaims_nothing_from_best_effort_pods() -> None:
     pods = [(requesting(2.0, GIB), 0.5, GIB / 4), (requesting(8.0, GIB, tier=Tier.BE), 0.1, 0.0)]
-    predictor, view = learned([(pod, cpu, memory) for pod, cpu, memory in pods], hours=24)
+    predictor, view = trained_predictor([(pod, cpu, memory) for pod, cpu, memory in pods], hours=24)
     spare = predictor.estimate_reclaimable(view, "pods")
     assert spare is not None
     assert spare.cpu < 2000
@@ -105,7 +109,7 @@ def test_predictor_reclaims_nothing_from_best_effort_pods() -> None:
 
 def test_predictor_offsets_overuse_only_in_the_combined_figure() -> None:
     pods = [(requesting(2.0, GIB), 0.5, GIB / 4), (requesting(0.5, GIB), 2.0, GIB / 4)]
-    predictor, view = learned(pods, hours=24)
+    predictor, view = trained_predictor(pods, hours=24)
     single, together = (
         predictor.estimate_reclaimable(view, "pods"),
         predictor.estimate_reclaimable(view, "together"),
@@ -120,12 +124,14 @@ def test_predictor_offsets_overuse_only_in_the_combined_figure() -> None:
 
 def test_predictor_combined_figure_excludes_requests_of_new_pods() -> None:
     old, new = requesting(4.0, 8 * GIB), requesting(8.0, 8 * GIB)
-    predictor, alone = learned([(old, 3.5, GIB)], hours=48)
+    predictor, alone = trained_predictor([(old, 3.5, GIB)], hours=48)
     before = {name: predictor.estimate_reclaimable(alone, name) for name in ALGORITHMS}
     since = 1e6 + 48 * HOUR
-    predictor, both = learned([(old, 3.5, GIB), (new, 7.8, GIB)], hours=23, since=since, predictor=predictor)
+    predictor, both = trained_predictor(
+        [(old, 3.5, GIB), (new, 7.8, GIB)], hours=23, since=since, predictor=predictor
+    )
     assert {name: predictor.estimate_reclaimable(both, name) for name in ALGORITHMS} == before
-    predictor, both = learned(
+    predictor, both = trained_predictor(
         [(old, 3.5, GIB), (new, 0.8, GIB)], hours=26, since=since + 23 * HOUR, predictor=predictor
     )
     grown, at_first = predictor.estimate_reclaimable(both, "together"), before["together"]
@@ -182,12 +188,12 @@ def test_predictor_sees_peaks_within_each_minute(
 
 def test_predictor_keeps_peaks_over_a_restart_and_forgets_removed_pods() -> None:
     pod = requesting(2.0, GIB)
-    predictor, view = learned([(pod, 0.5, GIB / 4)], hours=24)
+    predictor, view = trained_predictor([(pod, 0.5, GIB / 4)], hours=24)
     after = Predictor()
     after.restore(predictor.state())
     assert after.estimate_reclaimable(view, "careful") == predictor.estimate_reclaimable(view, "careful")
     series = SeriesStore(now=1e6 + DAY + 2 * HOUR)
-    after.learn(view, series, series.now)  # nobody watched for two hours, and has seen nothing of it yet
+    after.learn(view, series, series.now)  # no samples for two hours
     assert after.estimate_reclaimable(view, "careful") == predictor.estimate_reclaimable(view, "careful")
     series.now += HOUR
     after.learn(NodeView(name="node", cpus=(), memory=0), series, series.now)

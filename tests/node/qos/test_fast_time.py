@@ -41,7 +41,7 @@ BATCH = tuple(_pod(f"batch-{number}", QosClass.BEST_EFFORT) for number in range(
 PROXY = _pod("kube-proxy", QosClass.BEST_EFFORT, priority=CRITICAL)
 
 
-class Bed:
+class AgentBed:
     """A node of 16 CPUs whose best-effort pods want a core each and use what they are left."""
 
     def __init__(self, folder: Path, policy: dict[str, object], *pods: PodView) -> None:
@@ -59,7 +59,7 @@ class Bed:
         )
         self.evicted: list[str] = []
         self.allowed: list[float] = []
-        """What all best-effort pods together might have, each second."""
+        """The CPU that all best-effort pods together could use, each second."""
         surface = KnobFiles(self.cgroups.hierarchy, folder / "sys", folder / "resctrl")
         self._enforcer = QosController(
             Executor(surface, RestoreJournal(folder / "journal", boot="b")),
@@ -74,7 +74,7 @@ class Bed:
         remainder = RemainderCollector()
         for second in range(seconds):
             self._series.now += 1.0
-            used = self._used(production(second))
+            used = self._limit_usage(production(second))
             for uid, cores in used.items():
                 self._series.add(pod_subject(uid), Metric.CPU, cores, period=1.0)
             self._series.add(PODS, Metric.CPU, sum(used.values()), period=1.0)
@@ -86,8 +86,8 @@ class Bed:
                 self.cgroups.follow(pod.cgroup)
             self.cgroups.follow("kubepods/besteffort")
 
-    def _used(self, production: float) -> dict[str, float]:
-        """What pods use: of class BestEffort no more than their cgroups, and the one of all of them, let them."""
+    def _limit_usage(self, production: float) -> dict[str, float]:
+        """Return the usage of pods; best-effort pods use no more than their cgroups and the tier's cgroup allow."""
         together = self.cgroups.cores("kubepods/besteffort")
         batch = [pod for pod in self._view.pods if pod.qos is QosClass.BEST_EFFORT]
         each = {pod.uid: min(1.0, self.cgroups.cores(pod.cgroup)) for pod in batch}
@@ -113,39 +113,41 @@ def _policy(kind: str) -> dict[str, object]:
 async def test_cpuevict_evicts_nobody_for_a_few_seconds_of_busy_production(
     tmp_path: Path, kind: str, busy: int
 ) -> None:
-    bed = Bed(tmp_path, _policy(kind), WEB, *BATCH)
-    await bed.run(180, lambda second: 11.0 if 120 <= second < 120 + busy else 3.0)
-    assert min(bed.allowed) <= 2.0  # they were squeezed
-    assert bed.allowed[-1] >= 6.0  # and let go
-    assert bed.evicted == []
+    agent_bed = AgentBed(tmp_path, _policy(kind), WEB, *BATCH)
+    await agent_bed.run(180, lambda second: 11.0 if 120 <= second < 120 + busy else 3.0)
+    assert min(agent_bed.allowed) <= 2.0  # they were squeezed
+    assert agent_bed.allowed[-1] >= 6.0  # and released
+    assert agent_bed.evicted == []
 
 
 @pytest.mark.parametrize("kind", BOTH)
 async def test_cpuevict_evicts_pods_that_production_starves_for_minutes(tmp_path: Path, kind: str) -> None:
-    bed = Bed(tmp_path, _policy(kind), WEB, *BATCH)
-    await bed.run(240, lambda second: 11.0 if second >= 120 else 3.0)
-    # The floor of a cpuset is two CPUs, 80 % of two and a half cores; that of a quota satisfies nobody.
-    assert len(bed.evicted) == (6 if kind == "cfsQuota" else 4)
+    agent_bed = AgentBed(tmp_path, _policy(kind), WEB, *BATCH)
+    await agent_bed.run(240, lambda second: 11.0 if second >= 120 else 3.0)
+    # The floor of a cpuset is two CPUs, 80 % of two and a half cores; that of a quota satisfies no pod.
+    assert len(agent_bed.evicted) == (6 if kind == "cfsQuota" else 4)
 
 
 @pytest.mark.parametrize("kind", BOTH)
 async def test_cpusuppress_exempts_a_critical_pod_beside_batch_pods(tmp_path: Path, kind: str) -> None:
-    """kube-proxy, CNI and CSI pods without requests lie in one cgroup with batch pods."""
-    bed = Bed(tmp_path, _policy(kind), WEB, PROXY, *BATCH)
-    await bed.run(10, lambda _: 11.0)
-    assert bed.cgroups.cores("kubepods/besteffort") == CPUS
-    assert bed.cgroups.cores(PROXY.cgroup) == CPUS
-    assert all(bed.cgroups.cores(pod.cgroup) <= 2.0 for pod in BATCH)
+    """Pods of kube-proxy, CNI and CSI without requests share a cgroup with batch pods."""
+    agent_bed = AgentBed(tmp_path, _policy(kind), WEB, PROXY, *BATCH)
+    await agent_bed.run(10, lambda _: 11.0)
+    assert agent_bed.cgroups.cores("kubepods/besteffort") == CPUS
+    assert agent_bed.cgroups.cores(PROXY.cgroup) == CPUS
+    assert all(agent_bed.cgroups.cores(pod.cgroup) <= 2.0 for pod in BATCH)
     if kind == "cfsQuota":
-        assert sum(bed.cgroups.cores(pod.cgroup) for pod in BATCH) < 0.1
+        assert sum(agent_bed.cgroups.cores(pod.cgroup) for pod in BATCH) < 0.1
 
 
 async def test_cpusuppress_divides_one_quota_between_individually_limited_pods(
     tmp_path: Path,
 ) -> None:
-    bed = Bed(tmp_path, {"cpuSuppress": {"enable": True, "policy": "cfsQuota"}}, WEB, PROXY, *BATCH)
-    await bed.run(30, lambda _: 6.0)
+    agent_bed = AgentBed(
+        tmp_path, {"cpuSuppress": {"enable": True, "policy": "cfsQuota"}}, WEB, PROXY, *BATCH
+    )
+    await agent_bed.run(30, lambda _: 6.0)
     # 65 % of 16 are 10.4, of which 6 + 1 (kube-proxy wants a core here) + 0.5 are used: 2.9 for six pods.
-    shares = [bed.cgroups.cores(pod.cgroup) for pod in BATCH]
+    shares = [agent_bed.cgroups.cores(pod.cgroup) for pod in BATCH]
     assert sum(shares) == pytest.approx(2.9, abs=0.2)
     assert max(shares) - min(shares) < 0.1

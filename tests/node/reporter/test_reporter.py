@@ -1,4 +1,4 @@
-"""What a NodeMetric says, and that the API server takes it."""
+"""The reported NodeMetric: its content, and that the API server accepts it."""
 
 from harness.builders.node_views import pod_view
 from trimtab.api.nodemetric import MetricCollectPolicy
@@ -23,8 +23,8 @@ POD = pod_view("kubepods/pod", ["kubepods/pod/a", "kubepods/pod/b"], namespace="
 VIEW = NodeView(name="node-1", cpus=(), memory=1 << 30, pods=(POD, pod_view("kubepods/pod2", name="")))
 
 
-def seen(seconds: int) -> SeriesStore:
-    """A node that was watched for so long, its CPU rising from 0 in hundredths of a core a second."""
+def observed_node(seconds: int) -> SeriesStore:
+    """Return a node observed for so long, its CPU rising from 0 by a hundredth of a core a second."""
     series = SeriesStore()
     each = [NODE, SYSTEM, BEST_EFFORT, *(pod_subject(pod.uid) for pod in VIEW.pods)]
     each += [container_subject(POD.uid, name) for name in ("c0", "c1")]
@@ -37,7 +37,7 @@ def seen(seconds: int) -> SeriesStore:
 
 
 def test_report_omits_windows_that_are_less_than_half_full() -> None:
-    status = build_status(VIEW, seen(149), MetricCollectPolicy(), None, now=NOW)
+    status = build_status(VIEW, observed_node(149), MetricCollectPolicy(), None, now=NOW)
     assert status.node_metric is not None
     assert status.node_metric.node_usage is None
     assert status.node_metric.aggregated_node_usages == ()
@@ -46,7 +46,7 @@ def test_report_omits_windows_that_are_less_than_half_full() -> None:
 
 
 def test_report_has_pressure_and_the_widest_knobs_with_reasons() -> None:
-    series = seen(60)
+    series = observed_node(60)
     for _ in range(6):
         series.add(NODE, Metric.CPU_PRESSURE, 0.25, period=10.0)
         series.now += 10
@@ -61,7 +61,9 @@ def test_report_has_pressure_and_the_widest_knobs_with_reasons() -> None:
 
 
 def test_report_has_averages_percentiles_pods_containers_and_reclaimable() -> None:
-    status = build_status(VIEW, seen(300), MetricCollectPolicy(), ResourceAmounts(1500, 64 * MIB), now=NOW)
+    status = build_status(
+        VIEW, observed_node(300), MetricCollectPolicy(), ResourceAmounts(1500, 64 * MIB), now=NOW
+    )
     metric = status.node_metric
     assert metric is not None
     assert metric.node_usage is not None
@@ -76,7 +78,7 @@ def test_report_has_averages_percentiles_pods_containers_and_reclaimable() -> No
         "2690m",
         "2960m",
     ]
-    [pod] = status.pods_metric  # one without a name is nobody's
+    [pod] = status.pods_metric  # one without a name belongs to no pod
     assert (pod.namespace, pod.name) == ("shop", "web")
     assert [container.name for container in pod.containers] == ["c0", "c1"]
     assert status.prod_reclaimable_metric is not None
@@ -110,8 +112,8 @@ def test_report_keeps_the_newer_of_two_pods_with_one_name() -> None:
             series.add(pod_subject(pod.uid), Metric.MEMORY, 1.0 * MIB, period=1.0)
     for pods in ((former, latter), (latter, former)):
         view = NodeView(name="node-1", cpus=(), memory=1 << 30, pods=pods)
-        [told] = build_status(view, series, MetricCollectPolicy(), None, now=NOW).pods_metric
-        assert str(told.pod_usage.cpu) == "2"
+        [pod_metric] = build_status(view, series, MetricCollectPolicy(), None, now=NOW).pods_metric
+        assert str(pod_metric.pod_usage.cpu) == "2"
 
 
 def test_report_truncates_long_knob_values_to_the_crd_maximum() -> None:

@@ -37,7 +37,7 @@ def test_series_store_drops_latest_sample_after_three_periods() -> None:
 
 
 def test_series_store_latest_sample_is_independent_of_window_length() -> None:
-    """What is to be reported of a day must not make strategies see an average of minutes."""
+    """The long window of the report must not turn the strategies' samples into averages of minutes."""
     series = SeriesStore(SeriesRetention(node=86400, pods=86400), now=86400.0)
     for subject in (NODE, POD):
         for second in range(20):

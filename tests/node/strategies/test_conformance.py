@@ -1,4 +1,4 @@
-"""What every node strategy has to hold to, ours and others' alike, whatever it is shown."""
+"""The contract of every node strategy, ours and others', for any input."""
 
 import random
 from collections.abc import Iterator
@@ -70,8 +70,8 @@ class Samples:
         return None
 
 
-def _held(spot: KnobRef) -> Value | None:
-    return {"L3:0": 0x7FF, "MB:0": 100} if spot == KnobRef("", CACHE_SHARES) else None
+def _held(ref: KnobRef) -> Value | None:
+    return {"L3:0": 0x7FF, "MB:0": 100} if ref == KnobRef("", CACHE_SHARES) else None
 
 
 def _pod(rng: random.Random, number: int) -> PodView:
@@ -141,11 +141,11 @@ def test_strategy_requests_known_knobs_with_valid_values_in_its_name(seed: int) 
     for scene in _scenes(seed):
         for name, strategy in strategies.items():
             plan = strategy.plan(scene)
-            for wish in plan.requests:
-                assert wish.strategy == name
-                assert wish.reason
-                assert ALL_KNOBS[wish.ref.knob.name] is wish.ref.knob
-                assert not wish.ref.knob.find_problem(wish.value)
+            for request in plan.requests:
+                assert request.strategy == name
+                assert request.reason
+                assert ALL_KNOBS[request.ref.knob.name] is request.ref.knob
+                assert not request.ref.knob.find_problem(request.value)
             for eviction in plan.evictions:
                 assert eviction.pod in scene.view.pods_in_tier(Tier.BE)
                 assert not eviction.pod.deleting

@@ -68,8 +68,8 @@ BE_CGROUP = "kubepods/besteffort"
 
 
 @dataclass
-class Samples:
-    """What is known of the near past: the same for any window."""
+class FixedSamples:
+    """Samples of the recent past, the same for any window."""
 
     values: Mapping[tuple[str, Metric], float] = field(default_factory=dict)
 
@@ -120,14 +120,16 @@ def _scene(
     now: float = 0.0,
     held: Mapping[tuple[str, Knob[Any]], Any] | None = None,
 ) -> StrategyInput:
-    def look(spot: KnobRef) -> Value | None:
-        return (held or {}).get((spot.path, spot.knob))
+    def look(ref: KnobRef) -> Value | None:
+        return (held or {}).get((ref.path, ref.knob))
 
-    return StrategyInput(view=view, windows=Samples(samples or {}), policy=policy, now=now, read_knob=look)
+    return StrategyInput(
+        view=view, windows=FixedSamples(samples or {}), policy=policy, now=now, read_knob=look
+    )
 
 
 def _of(plan: StrategyOutput) -> dict[tuple[str, str], Value]:
-    return {wish.ref.key: wish.value for wish in plan.requests}
+    return {request.ref.key: request.value for request in plan.requests}
 
 
 def _new(name: str) -> NodeStrategy:
@@ -168,7 +170,7 @@ LS, BE = _pod("ls", Tier.LS), _pod("be", Tier.BE)
 BY_QUOTA = CPUSuppressSpec(enable=True, policy=CPUSuppressPolicy.CFS_QUOTA)
 
 
-def _suppressed(
+def _suppressed_value(
     strategy: NodeStrategy, settings: CPUSuppressSpec, *, used: float, system: float = 1.0, **node: Any
 ) -> Value | None:
     samples = {(pod_subject("ls"), Metric.CPU): used, (SYSTEM, Metric.CPU): system}
@@ -190,13 +192,13 @@ def test_cpusuppress_gives_best_effort_the_safe_amount(
     settings: dict[str, Any], used: float, system: float, node: dict[str, Any], quota: int
 ) -> None:
     chosen = BY_QUOTA.model_copy(update=settings)
-    assert _suppressed(_new("cpusuppress"), chosen, used=used, system=system, **node) == quota
+    assert _suppressed_value(_new("cpusuppress"), chosen, used=used, system=system, **node) == quota
 
 
 def test_cpusuppress_lowers_quota_at_once_and_raises_it_by_a_tenth() -> None:
     strategy = _new("cpusuppress")
     used = [2.0, 6.0, 2.0, 2.0, 2.0, 2.0, 1.95]
-    quotas = [_suppressed(strategy, BY_QUOTA, used=each) for each in used]
+    quotas = [_suppressed_value(strategy, BY_QUOTA, used=each) for each in used]
     assert quotas == [350_000, 2000, 102_000, 202_000, 302_000, 350_000, 350_000]
 
 
@@ -209,7 +211,7 @@ def test_cpusuppress_quota_respects_minimum_and_growth_rate(cores: float, last: 
 
 def test_cpusuppress_lowers_cpuset_at_once_and_raises_it_by_one() -> None:
     strategy, settings = _new("cpusuppress"), CPUSuppressSpec(enable=True)
-    values = [_suppressed(strategy, settings, used=each) for each in (2.0, 6.0, 2.0, 2.0, 2.0)]
+    values = [_suppressed_value(strategy, settings, used=each) for each in (2.0, 6.0, 2.0, 2.0, 2.0)]
     assert [len(value) for value in values if isinstance(value, frozenset)] == [4, 2, 3, 4, 4]
 
 
@@ -269,15 +271,15 @@ def test_cpusuppress_keeps_at_least_two_cpus(cores: float, last: int | None) -> 
 
 def test_cpusuppress_keeps_its_value_while_usage_is_unknown() -> None:
     strategy, policy = _new("cpusuppress"), NodeQoSPolicySpec(cpu_suppress=BY_QUOTA)
-    assert _suppressed(strategy, BY_QUOTA, used=2.0) == 350_000
+    assert _suppressed_value(strategy, BY_QUOTA, used=2.0) == 350_000
     assert _of(strategy.plan(_scene(_node(LS, BE), policy))) == {(BE_CGROUP, "cpu.quota"): 350_000}
 
 
 @pytest.mark.parametrize(("used", "quota"), [(4.0, 150_000), (1.0, 350_000)])
 def test_cpusuppress_does_not_raise_while_a_pod_has_no_samples(used: float, quota: int) -> None:
-    """Where pods come every second there always is one."""
+    """On a node where pods start every second there always is one."""
     strategy, policy = _new("cpusuppress"), NodeQoSPolicySpec(cpu_suppress=BY_QUOTA)
-    assert _suppressed(strategy, BY_QUOTA, used=2.0) == 350_000
+    assert _suppressed_value(strategy, BY_QUOTA, used=2.0) == 350_000
     samples = {(pod_subject("ls"), Metric.CPU): used, (SYSTEM, Metric.CPU): 1.0}
     plan = strategy.plan(_scene(_node(LS, _pod("new", Tier.LS), BE), policy, samples))
     assert _of(plan) == {(BE_CGROUP, "cpu.quota"): quota}
@@ -339,13 +341,15 @@ def test_cpuburst_measures_load_of_shared_cpus_only(own: frozenset[int], state: 
 def test_share_out_distributes_everything_fairly(total: float, wanted: list[float]) -> None:
     shares = share_out(total, wanted)
     assert sum(shares) == pytest.approx(total, abs=1e-3)
-    lacking = [share for share, want in zip(shares, wanted, strict=True) if share < want - 1e-3]
-    richest = max((share for share, want in zip(shares, wanted, strict=True) if share >= want), default=0.0)
+    lacking = [share for share, demand in zip(shares, wanted, strict=True) if share < demand - 1e-3]
+    richest = max(
+        (share for share, demand in zip(shares, wanted, strict=True) if share >= demand), default=0.0
+    )
     assert not lacking or min(lacking) >= richest - 1e-3
 
 
 def test_cpusuppress_exempts_critical_and_relabelled_pods() -> None:
-    """kube-proxy, CNI and CSI pods have no requests, and lie in one cgroup with all batch pods."""
+    """Pods of kube-proxy, CNI and CSI have no requests and share a cgroup with all batch pods."""
     proxy = replace(_pod("kube-proxy", Tier.BE, priority=2_000_001_000), tier=Tier.BE)
     labelled = replace(_pod("labelled", Tier.BE), tier=Tier.LS)
     assert proxy.tier is Tier.LS
@@ -435,8 +439,10 @@ def test_cpuburst_raises_throttled_container_and_lowers_it_under_load() -> None:
 
 def test_cpuburst_reports_kubelet_values_so_that_a_resize_is_noticed() -> None:
     policy = NodeQoSPolicySpec(cpu_burst=CPUBurstSpec(policy=CPUBurstPolicy.AUTO))
-    told = _new("cpuburst").plan(_scene(_node(_pod("ls", Tier.LS, cpu_limit=1500)), policy)).external_values
-    quotas = {spot.key: value for spot, value in told.items()}
+    external_values = (
+        _new("cpuburst").plan(_scene(_node(_pod("ls", Tier.LS, cpu_limit=1500)), policy)).external_values
+    )
+    quotas = {ref.key: value for ref, value in external_values.items()}
     assert quotas == {
         ("kubepods/burstable/podls", "cpu.quota"): 150_000,
         ("kubepods/burstable/podls/c", "cpu.quota"): 150_000,
@@ -448,8 +454,8 @@ def test_cpuburst_raises_the_pod_quota_along_with_its_container(whole: int | Non
     pod = replace(_pod("ls", Tier.LS, cpu_limit=1000), pod_level_resources=Resources(cpu_limit=whole))
     policy = NodeQoSPolicySpec(cpu_burst=CPUBurstSpec(policy=CPUBurstPolicy.CFS_QUOTA_BURST_ONLY))
     samples = {(NODE, Metric.CPU): 1.0, (container_subject("ls", "c"), Metric.THROTTLED): 0.5}
-    wishes = _of(_new("cpuburst").plan(_scene(_node(pod), policy, samples)))
-    assert wishes == {
+    requests = _of(_new("cpuburst").plan(_scene(_node(pod), policy, samples)))
+    assert requests == {
         ("kubepods/burstable/podls/c", "cpu.quota"): 120_000,
         ("kubepods/burstable/podls", "cpu.quota"): quota,
     }
@@ -523,16 +529,16 @@ def test_cpuevict_evicts_starved_pods_until_the_rest_is_satisfied() -> None:
     }
     policy = NodeQoSPolicySpec(cpu_evict=CPUEvictSpec(enable=True))
 
-    def evicted(strategy: NodeStrategy, used: float, now: float = 0.0) -> list[str]:
+    def evicted_pods(strategy: NodeStrategy, used: float, now: float = 0.0) -> list[str]:
         samples = {(BEST_EFFORT, Metric.CPU): used}
         plan = strategy.plan(_scene(_node(*pods), policy, samples, held=held, now=now))
         return [eviction.pod.name for eviction in plan.evictions]
 
     strategy = _new("cpuevict")
     _starve(strategy, _scene(_node(*pods), policy, {(BEST_EFFORT, Metric.CPU): 3.9}, held=held))
-    assert evicted(strategy, used=3.5) == []  # under 90 % of the 4 cores that they get
+    assert evicted_pods(strategy, used=3.5) == []  # under 90 % of the 4 cores that they get
     # They get 4 of 8 cores, 50 %; for 80 % no more than 5 may be asked for, so 3 have to go.
-    found = [evicted(strategy, used=3.9, now=float(now)) for now in range(21)]
+    found = [evicted_pods(strategy, used=3.9, now=float(now)) for now in range(21)]
     assert found == [["a", "b"], *[[]] * 19, ["a", "b"]]
 
 
@@ -567,22 +573,22 @@ def test_cpuevict_requires_starvation_now_and_over_the_whole_window(
 
 @pytest.mark.parametrize("production", [5000, 7500, 8000])
 def test_cpuevict_by_allocatable_evicts_no_idle_pod_however_much_others_request(production: int) -> None:
-    """What others request and do not use keeps nobody from working."""
+    """Requested but unused CPU of others keeps no pod from running."""
     idle = [_pod(f"idle-{n}", Tier.BE, cpu_request=500) for n in range(4)]
     busy, web = _pod("busy", Tier.BE, cpu_request=500), _pod("web", Tier.LS, cpu_request=production)
     settings = CPUEvictSpec(enable=True, policy=CPUEvictPolicy.EVICT_BY_ALLOCATABLE)
     policy = NodeQoSPolicySpec(cpu_evict=settings)
 
-    def evicted(*pods: PodView, used: float) -> list[str]:
+    def evicted_pods(*pods: PodView, used: float) -> list[str]:
         samples = {(pod_subject(pod.uid), Metric.CPU): 0.001 for pod in idle}
         samples |= {(pod_subject("busy"), Metric.CPU): used, (BEST_EFFORT, Metric.CPU): used + 0.004}
         scene, strategy = _scene(_node(web, *pods, allocatable_cpu=7500), policy, samples), _new("cpuevict")
         _starve(strategy, scene)
         return [eviction.pod.name for eviction in strategy.plan(scene).evictions]
 
-    assert evicted(*idle, used=0.0) == []
-    assert evicted(*idle, busy, used=0.01) == []
-    assert evicted(*idle, busy, used=0.5) == ([] if production == 5000 else ["busy"])
+    assert evicted_pods(*idle, used=0.0) == []
+    assert evicted_pods(*idle, busy, used=0.01) == []
+    assert evicted_pods(*idle, busy, used=0.5) == ([] if production == 5000 else ["busy"])
 
 
 def test_cpuevict_counts_only_cpus_that_best_effort_pods_can_run_on() -> None:
@@ -649,18 +655,18 @@ def test_eviction_order_starts_no_cool_down_after_a_rejection() -> None:
     policy, strategy = NodeQoSPolicySpec(cpu_evict=settings), _new("cpuevict")
     scene = _scene(_node(*pods, cpus=22), policy, {(BEST_EFFORT, Metric.CPU): 22.0})
 
-    def evicted(now: float, *staying: str) -> list[str]:
+    def evicted_pods(now: float, *staying: str) -> list[str]:
         plan = strategy.plan(replace(scene, now=now, eviction_blocked=frozenset(staying)))
         return [eviction.pod.name for eviction in plan.evictions]
 
     _starve(strategy, scene, seconds=60.0)
-    assert evicted(0.0) == ["a"]
-    assert evicted(1.0) == []  # no answer yet
-    assert evicted(2.0, "a") == ["b"]
-    assert evicted(3.0, "a", "b") == ["c"]
-    assert evicted(4.0, "a", "b") == []
-    assert not any(evicted(float(now)) for now in range(5, 303))
-    assert evicted(303.0) == ["a"]
+    assert evicted_pods(0.0) == ["a"]
+    assert evicted_pods(1.0) == []  # no answer yet
+    assert evicted_pods(2.0, "a") == ["b"]
+    assert evicted_pods(3.0, "a", "b") == ["c"]
+    assert evicted_pods(4.0, "a", "b") == []
+    assert not any(evicted_pods(float(now)) for now in range(5, 303))
+    assert evicted_pods(303.0) == ["a"]
 
 
 def test_memoryevict_frees_to_the_lower_percent_by_priority_and_usage() -> None:
@@ -672,7 +678,7 @@ def test_memoryevict_frees_to_the_lower_percent_by_priority_and_usage() -> None:
     ]
     used = {"important": 300, "small": 30, "large": 60, "leaving": 10}
 
-    def evicted(strategy: NodeStrategy, node: int, now: float = 0.0) -> list[str]:
+    def evicted_pods(strategy: NodeStrategy, node: int, now: float = 0.0) -> list[str]:
         samples = {(pod_subject(name), Metric.MEMORY): amount * MIB for name, amount in used.items()}
         samples[NODE, Metric.MEMORY] = node * MIB
         policy = NodeQoSPolicySpec(memory_evict=MemoryEvictSpec(enable=True))
@@ -681,10 +687,10 @@ def test_memoryevict_frees_to_the_lower_percent_by_priority_and_usage() -> None:
         ]
 
     strategy = _new("memoryevict")
-    assert evicted(strategy, 699) == []
-    assert evicted(strategy, 740) == ["large"]  # 60 to free, of which 10 are on their way
-    assert evicted(strategy, 760, now=3.9) == []
-    assert evicted(strategy, 760, now=4.0) == ["large", "small"]
+    assert evicted_pods(strategy, 699) == []
+    assert evicted_pods(strategy, 740) == ["large"]  # 60 to free, of which 10 are on their way
+    assert evicted_pods(strategy, 760, now=3.9) == []
+    assert evicted_pods(strategy, 760, now=4.0) == ["large", "small"]
 
 
 @given(
@@ -694,7 +700,7 @@ def test_memoryevict_frees_to_the_lower_percent_by_priority_and_usage() -> None:
 def test_memoryevict_evicts_nobody_if_all_would_not_free_enough(
     node: int, pods: list[tuple[int, bool, bool]]
 ) -> None:
-    """A production pod that leaks fills the node again, and whoever was sent away comes back to be sent away again."""
+    """A leaking production pod fills the node again, and evicted pods would come back only to be evicted again."""
     views = [
         replace(_pod(str(n), Tier.BE, deleting=deleting), is_node_bound=of_node)
         for n, (_, deleting, of_node) in enumerate(pods)
@@ -741,12 +747,12 @@ def test_memoryqos_sets_whole_pages_from_request_and_limit() -> None:
     pod = _pod("p", Tier.LS, memory_request=10 * MIB + 5, memory_limit=20 * MIB + 5)
     protection = MemoryProtection(min_limit_percent=50, low_limit_percent=100, throttling_percent=80)
     policy = NodeQoSPolicySpec(memory_qos=MemoryQoSSpec(enable=True, ls=protection))
-    wishes = _of(_new("memoryqos").plan(_scene(_node(pod), policy)))
+    requests = _of(_new("memoryqos").plan(_scene(_node(pod), policy)))
     way = ["kubepods/burstable/podp/c", "kubepods/burstable/podp", "kubepods/burstable", "kubepods"]
-    assert {path: wishes[path, MEMORY_MIN.name] for path in way} == dict.fromkeys(way, 5 * MIB)
-    assert {path: wishes[path, MEMORY_LOW.name] for path in way} == dict.fromkeys(way, 10 * MIB)
-    assert wishes[way[0], MEMORY_HIGH.name] == 18 * MIB
-    assert len(wishes) == 9
+    assert {path: requests[path, MEMORY_MIN.name] for path in way} == dict.fromkeys(way, 5 * MIB)
+    assert {path: requests[path, MEMORY_LOW.name] for path in way} == dict.fromkeys(way, 10 * MIB)
+    assert requests[way[0], MEMORY_HIGH.name] == 18 * MIB
+    assert len(requests) == 9
 
 
 def test_memoryqos_protects_pod_level_requests() -> None:
@@ -773,9 +779,9 @@ def test_memoryqos_protects_all_parents_and_never_lowers_protection() -> None:
     )
     before = {"kubelet": 0, "kubelet/kubepods": 7 * MIB, f"{inside}/c": 7 * MIB}
     decided, _ = resolve_requests(
-        _new("memoryqos").plan(_scene(node, policy)).requests, lambda spot: before.get(spot.path, 0)
+        _new("memoryqos").plan(_scene(node, policy)).requests, lambda ref: before.get(ref.path, 0)
     )
-    assert {spot.path: value for spot, value in decided.items()} == {
+    assert {ref.path: value for ref, value in decided.items()} == {
         "kubelet": 5 * MIB,
         "kubelet/kubepods": 7 * MIB,
         "kubelet/kubepods/burstable": 5 * MIB,
@@ -832,11 +838,11 @@ def test_blkio_throttles_the_tier_and_pods_of_other_tiers() -> None:
     disk = BlockDeviceSpec(name="/dev/sda", read_bps=1000, io_weight_percent=40)
     policy = NodeQoSPolicySpec(blkio=BlkIOSpec(enable=True, be=(disk,), ls=(disk,)))
     scene = replace(_scene(_node(LS, BE), policy), find_devices=lambda block: ("8:0",))
-    wishes = _of(_new("blkio").plan(scene))
+    requests = _of(_new("blkio").plan(scene))
     paths = (BE_CGROUP, "kubepods/burstable/podls")
-    assert {path: wishes[path, IO_READ_BPS.name] for path in paths} == {key: {"8:0": 1000} for key in paths}
-    assert {path: wishes[path, IO_WEIGHT.name] for path in paths} == {key: {"default": 40} for key in paths}
-    assert len(wishes) == 4
+    assert {path: requests[path, IO_READ_BPS.name] for path in paths} == {key: {"8:0": 1000} for key in paths}
+    assert {path: requests[path, IO_WEIGHT.name] for path in paths} == {key: {"default": 40} for key in paths}
+    assert len(requests) == 4
 
 
 def test_blkio_looks_devices_up_once_per_round() -> None:
@@ -857,5 +863,5 @@ def test_blkio_looks_devices_up_once_per_round() -> None:
 
 def test_system_watermarks_are_in_ten_thousandths_of_memory() -> None:
     policy = NodeQoSPolicySpec(system=SystemSpec(enable=True))
-    wishes = _of(_new("system").plan(_scene(_node(), policy)))
-    assert wishes == {("", MIN_FREE_KBYTES.name): 10_240, ("", WATERMARK_SCALE_FACTOR.name): 150}
+    requests = _of(_new("system").plan(_scene(_node(), policy)))
+    assert requests == {("", MIN_FREE_KBYTES.name): 10_240, ("", WATERMARK_SCALE_FACTOR.name): 150}

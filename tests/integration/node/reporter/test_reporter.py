@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from harness.builders.objects import node
 from harness.cluster.cluster import Cluster
-from node.reporter.test_reporter import MIB, NOW, VIEW, seen
+from node.reporter.test_reporter import MIB, NOW, VIEW, observed_node
 from trimtab.api.nodemetric import AggregatePolicy, MetricCollectPolicy, NodeMetricStatus
 from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.client import Client, PatchType
@@ -26,7 +26,7 @@ async def client(cluster: Cluster) -> AsyncIterator[Client]:
 
 
 async def test_reporter_writes_a_nodemetric_that_the_usage_source_reads(client: Client) -> None:
-    series, asked = seen(300), []
+    series, asked = observed_node(300), []
 
     def status(policy: MetricCollectPolicy) -> NodeMetricStatus:
         asked.append(policy)
@@ -57,7 +57,7 @@ async def test_reporter_writes_a_nodemetric_that_the_usage_source_reads(client: 
     wanted = {"aggregateDurationSeconds": 120, "nodeAggregatePolicy": {"durations": ["2m"]}}
     body = {"spec": {"metricCollectPolicy": wanted | {"reportIntervalSeconds": 10}}}
     await client.patch(NODE_METRICS, "node-1", body, type=PatchType.MERGE)
-    series = seen(10)
+    series = observed_node(10)
     await reporter.report()
     assert asked[-1].aggregate_duration_seconds == 120
     assert asked[-1].node_aggregate_policy == AggregatePolicy.model_validate({"durations": ["2m"]})
