@@ -563,7 +563,7 @@ def test_change_that_lowers_no_cpu_is_not_reverted_for_throttling(size: Resource
         now=NOW + OBSERVATION,
     )
     if blamed:
-        assert reverting_change(over).reason == "CPU is throttled in 43% of its periods, before it 35%"
+        assert "throttled in 43%" in reverting_change(over).reason
     else:
         assert written_annotations(over).applied, over
 
