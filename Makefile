@@ -89,7 +89,8 @@ test-lowest: setup ## Run fast tests with the lowest versions that pyproject.tom
 	  tests/api tests/sizing tests/kube tests/usage tests/store tests/cli
 
 recordings: test-deps ## Ask the real peers again, and write down anew what the fast tests compare with
-	TEST_RECORD=1 pytest --numprocesses 0 tests/sizing/strategies/test_vpa.py tests/sizing/strategies/test_vpa_checkpoint.py
+	TEST_RECORD=1 pytest --numprocesses 0 tests/sizing/strategies/test_vpa.py tests/sizing/strategies/test_vpa_checkpoint.py \
+	  tests/usage/prometheus
 
 test-deps: setup ## Install and build what the tests run against (once: about 15 minutes)
 	python -m harness deps

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from harness import UnavailableError
-from harness.peers.prometheus import Recorded
+from harness.peers.recorded_prometheus import RecordedServers
 from trimtab.kube.rest.http_transport import HttpTransport
 from trimtab.usage.errors import UsageError
 from trimtab.usage.prometheus import Prometheus, PrometheusSettings
 from trimtab.usage.source import UsageQuery
+from usage.prometheus.conftest import NOW
 from usage.recording import MEMORY, MIB, SCRAPE, T0, Recording, container_labels
 
 HOUR, DAY = 3600.0, 86400.0
@@ -25,17 +23,13 @@ LAST = T0 + 720 * SCRAPE
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
+def server(servers: RecordedServers) -> Iterator[str]:
     """A server that was started at T0, was down from the second hour to the fifth, and has been up until the sixth."""
     recording = Recording()
     for scrapes in (range(GAP.start), range(GAP.stop, 720)):
         recording.container(container_labels("web"), cores=0.5, memory=100 * MIB, scrapes=scrapes)
-    try:
-        recorded = Recorded(tmp_path_factory.mktemp("prometheus"), recording.text)
-    except UnavailableError as why:
-        pytest.skip(str(why))
-    with recorded as running:
-        yield running
+    with servers.serve("was-down", recording.text) as url:
+        yield url
 
 
 @pytest.mark.parametrize(
@@ -45,10 +39,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
 )
 @pytest.mark.parametrize("namespaces", [None, ("shop",)])
 async def test_prometheus_reads_a_window_without_samples_as_empty(
-    server: Recorded, start: float, end: float, namespaces: tuple[str, ...] | None
+    server: str, start: float, end: float, namespaces: tuple[str, ...] | None
 ) -> None:
     ask = UsageQuery(start=start, end=end, step=300.0, namespaces=namespaces)
-    async with Prometheus(PrometheusSettings(url=server.url)) as prometheus:
+    async with Prometheus(PrometheusSettings(url=server)) as prometheus:
         usage = await prometheus.read(ask)
         cost = await prometheus.estimate_cost(ask)
     assert (usage.start, usage.steps, usage.sample_count) == (start, 12, 0)
@@ -56,8 +50,8 @@ async def test_prometheus_reads_a_window_without_samples_as_empty(
     assert cost.samples == 0
 
 
-async def test_prometheus_reads_window_that_began_before_first_sample(server: Recorded) -> None:
-    async with Prometheus(PrometheusSettings(url=server.url)) as prometheus:
+async def test_prometheus_reads_window_that_began_before_first_sample(server: str) -> None:
+    async with Prometheus(PrometheusSettings(url=server)) as prometheus:
         usage = await prometheus.read(UsageQuery(start=T0 - DAY, end=LAST, step=300.0))
     (column,) = usage.memory.T
     seen = usage.times[~np.isnan(column)]
@@ -67,7 +61,7 @@ async def test_prometheus_reads_window_that_began_before_first_sample(server: Re
 
 
 async def test_prometheus_sends_one_request_per_window_without_samples(
-    server: Recorded, monkeypatch: pytest.MonkeyPatch
+    server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nearly all windows of a new server are empty: none may cost a whole inventory of its series."""
     asked: list[str] = []
@@ -77,7 +71,7 @@ async def test_prometheus_sends_one_request_per_window_without_samples(
         asked.append(path)
         return exchange(self, method, path, **options)
 
-    async with Prometheus(PrometheusSettings(url=server.url)) as prometheus:
+    async with Prometheus(PrometheusSettings(url=server)) as prometheus:
         await prometheus.read(UsageQuery(start=T0 - DAY, end=T0 - DAY + HOUR, step=300.0))
         monkeypatch.setattr(HttpTransport, "exchange", counting)
         for hour in range(10):
@@ -86,16 +80,15 @@ async def test_prometheus_sends_one_request_per_window_without_samples(
     assert len(asked) == 10
 
 
-async def test_prometheus_rejects_server_that_never_had_container_samples(server: Recorded) -> None:
+async def test_prometheus_rejects_server_that_never_had_container_samples(server: str) -> None:
     """A server without later samples is not new: it does not scrape kubelets."""
-    now = time.time()
-    async with Prometheus(PrometheusSettings(url=server.url)) as prometheus:
+    async with Prometheus(PrometheusSettings(url=server)) as prometheus:
         with pytest.raises(UsageError, match="does not exist"):
-            await prometheus.read(UsageQuery(start=now - HOUR, end=now, step=300.0))
+            await prometheus.read(UsageQuery(start=NOW - HOUR, end=NOW, step=300.0))
 
 
 async def test_prometheus_accepts_usage_of_node_present_for_part_of_window(
-    tmp_path: Path,
+    servers: RecordedServers,
 ) -> None:
     """The largest machine of a window is that of any time in it, not of the few moments at which series are counted."""
     recording = Recording()
@@ -107,12 +100,8 @@ async def test_prometheus_accepts_usage_of_node_present_for_part_of_window(
     recording.container(container_labels("night"), cores=30, memory=192 * 2.0**30, scrapes=night)
     glitch = [(SCRAPE * i, 2.0**45 if i == 200 else 100 * MIB) for i in range(480)]
     recording.add(MEMORY, container_labels("glitch"), glitch)
-    try:
-        recorded = Recorded(tmp_path, recording.text)
-    except UnavailableError as why:
-        pytest.skip(str(why))
-    with recorded as running:
-        async with Prometheus(PrometheusSettings(url=running.url)) as prometheus:
+    with servers.serve("large-node-at-night", recording.text) as url:
+        async with Prometheus(PrometheusSettings(url=url)) as prometheus:
             usage = await prometheus.read(UsageQuery(start=T0, end=T0 + 4 * HOUR, step=60.0))
     columns = {container.pod: place for place, container in enumerate(usage.containers)}
     assert np.nanmax(usage.memory[:, columns["night"]]) == 192 * 2.0**30

@@ -1,15 +1,12 @@
 """Test reading usage from a real VictoriaMetrics, which treats decreasing counters differently from Prometheus."""
 
 import asyncio
-import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from harness import UnavailableError
-from integration.usage.prometheus.victoriametrics import victoriametrics
+from harness.peers.recorded_prometheus import RecordedServers
 from trimtab.usage.errors import UsageError
 from trimtab.usage.prometheus import Prometheus, PrometheusSettings
 from trimtab.usage.source import UsageQuery, query_value, source
@@ -30,12 +27,9 @@ QUERY = UsageQuery(start=T0, end=T0 + 7200, step=60)
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    try:
-        with victoriametrics(tmp_path_factory.mktemp("victoriametrics"), example_recording().text) as address:
-            yield address
-    except UnavailableError as why:
-        pytest.skip(str(why))
+def url(servers: RecordedServers) -> Iterator[str]:
+    with servers.serve("examples", example_recording().text, kind="victoriametrics") as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
@@ -91,8 +85,11 @@ def test_victoriametrics_read_in_shards_differs_only_at_gap_edges(url: str, usag
     assert np.count_nonzero(np.isnan(cut.cpu) != np.isnan(usage.cpu)) <= 2
 
 
-def test_victoriametrics_read_splits_namespace_above_series_limit(usage: Usage, tmp_path: Path) -> None:
-    with victoriametrics(tmp_path, example_recording().text, "-search.maxUniqueTimeseries=4") as address:
+def test_victoriametrics_read_splits_namespace_above_series_limit(
+    usage: Usage, servers: RecordedServers
+) -> None:
+    limit = "-search.maxUniqueTimeseries=4"
+    with servers.serve("four-series", example_recording().text, limit, kind="victoriametrics") as address:
         few = asyncio.run(read(address))
     assert few.containers == usage.containers
     np.testing.assert_array_equal(few.memory, usage.memory)
@@ -114,12 +111,14 @@ async def test_victoriametrics_conforms_to_source_contract(url: str) -> None:
         await conforms(server, QUERY)
 
 
-async def test_victoriametrics_check_reports_missing_cpu_metric(tmp_path: Path) -> None:
+async def test_victoriametrics_check_reports_missing_cpu_metric(
+    servers: RecordedServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 600.0
+    monkeypatch.setattr("trimtab.usage.prometheus.source.time.time", lambda: T0 + now)
     recording = Recording()
-    recording.add(
-        MEMORY, container_labels("web"), [(time.time() - T0 - at, MIB) for at in (300, 240, 180, 120, 60, 0)]
-    )
-    with victoriametrics(tmp_path, recording.text) as address:
+    recording.add(MEMORY, container_labels("web"), [(now - at, MIB) for at in (300, 240, 180, 120, 60, 0)])
+    with servers.serve("memory-alone", recording.text, kind="victoriametrics") as address:
         async with source("prometheus", url=address) as server:
             health = await server.check()
     assert not health.ok

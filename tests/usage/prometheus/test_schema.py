@@ -1,13 +1,13 @@
 """Test detection of container labels, throttling and OOM metrics."""
 
-from pathlib import Path
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
-from harness import UnavailableError
-from harness.peers.prometheus import Recorded
+from harness.peers.recorded_prometheus import RecordedServers
 from trimtab.usage.errors import SourceRefused
 from trimtab.usage.prometheus import Prometheus, PrometheusSettings
 from trimtab.usage.prometheus.client import PrometheusClient
@@ -19,19 +19,29 @@ QUERY = UsageQuery(start=T0, end=T0 + 3600, step=60)
 APP = PodContainer("shop", "web", "app")
 
 
+def _slug(request: pytest.FixtureRequest) -> str:
+    """Return the name of the case, as the name of its server."""
+    return str(request.node.callspec.id).replace(" ", "-")
+
+
 def with_renamed_labels(**names: str) -> dict[str, str]:
     return {names.get(label, label): value for label, value in container_labels("web").items()}
 
 
-async def read(
-    recording: Recording, folder: Path, *, ask: UsageQuery = QUERY, **settings: object
+Read = Callable[..., Awaitable[tuple[Usage, Capabilities]]]
+
+
+@pytest.fixture
+def read(servers: RecordedServers) -> Read:
+    """Return a function that reads from a server of a name with these metrics."""
+    return partial(read_from, servers)
+
+
+async def read_from(
+    servers: RecordedServers, name: str, recording: Recording, *, ask: UsageQuery = QUERY, **settings: object
 ) -> tuple[Usage, Capabilities]:
-    try:
-        recorded = Recorded(folder, recording.text)
-    except UnavailableError as why:
-        pytest.skip(str(why))
-    with recorded as server:
-        chosen = PrometheusSettings.model_validate({"url": server.url, **settings})
+    with servers.serve(name, recording.text) as url:
+        chosen = PrometheusSettings.model_validate({"url": url, **settings})
         async with Prometheus(chosen) as prometheus:
             return await prometheus.read(ask), prometheus.capabilities
 
@@ -62,10 +72,12 @@ async def read(
         ),
     ],
 )
-async def test_schema_detects_container_labels(labels: dict[str, str], tmp_path: Path) -> None:
+async def test_schema_detects_container_labels(
+    labels: dict[str, str], read: Read, request: pytest.FixtureRequest
+) -> None:
     recording = Recording()
     recording.container(labels, cores=0.5, memory=1e8)
-    usage, capabilities = await read(recording, tmp_path)
+    usage, capabilities = await read(_slug(request), recording)
     assert usage.containers == (APP,)
     np.testing.assert_allclose(usage.cpu[3:, 0], 0.5)
     assert capabilities == Capabilities(history=True)
@@ -80,7 +92,9 @@ def second_cadvisor_labels(pod: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("raw", [True, False], ids=["raw samples", "queries"])
-async def test_prometheus_reads_each_scrape_job_by_its_own_labels(tmp_path: Path, raw: bool) -> None:  # noqa: FBT001
+async def test_prometheus_reads_each_scrape_job_by_its_own_labels(
+    read: Read, request: pytest.FixtureRequest, *, raw: bool
+) -> None:
     """The exported_* labels of a second cAdvisor must not hide the series of the kubelets."""
     recording = Recording()
     recording.container(container_labels("web"), cores=0.5, memory=1e8)
@@ -90,42 +104,42 @@ async def test_prometheus_reads_each_scrape_job_by_its_own_labels(tmp_path: Path
     # The root cgroup of the node, which is not the usage of a container.
     machine = {**second_cadvisor_labels(""), "exported_namespace": "", "exported_container": "", "id": "/"}
     recording.container(machine, cores=60, memory=2e11)
-    usage, _ = await read(recording, tmp_path, raw_samples=raw)
+    usage, _ = await read(f"two-cadvisors-{_slug(request)}", recording, raw_samples=raw)
     assert [container.pod for container in usage.containers] == ["db", "elsewhere", "web"]
     assert np.nanmax(usage.memory, axis=0).tolist() == [2e8, 3e8, 1.5e8]
     np.testing.assert_allclose(np.nanmax(usage.cpu, axis=0), [0.25, 0.125, 0.5], rtol=1e-3)
 
 
-async def test_settings_can_name_custom_labels(tmp_path: Path) -> None:
+async def test_settings_can_name_custom_labels(read: Read) -> None:
     recording = Recording()
     recording.container({"ns": "shop", "p": "web", "c": "app"}, cores=0.5, memory=1e8)
-    usage, _ = await read(recording, tmp_path, namespace_label="ns", pod_label="p", container_label="c")
+    usage, _ = await read(
+        "custom-labels", recording, namespace_label="ns", pod_label="p", container_label="c"
+    )
     assert usage.containers == (APP,)
 
 
-async def test_schema_error_lists_labels_that_name_no_container(tmp_path: Path) -> None:
+async def test_schema_error_lists_labels_that_name_no_container(read: Read) -> None:
     recording = Recording()
     recording.container({"name": "docker-1"}, cores=0.5, memory=1e8)
     with pytest.raises(SourceRefused, match=r"has only the labels __name__, name; let Prometheus scrape"):
-        await read(recording, tmp_path)
+        await read("no-container", recording)
 
 
-async def test_schema_requires_selecting_one_of_several_clusters(tmp_path: Path) -> None:
+async def test_schema_requires_selecting_one_of_several_clusters(read: Read) -> None:
     recording = Recording()
     recording.container(container_labels("web", cluster="prod"), cores=0.5, memory=2e8)
     recording.container(container_labels("web", cluster="test"), cores=0.1, memory=1e8)
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
     with pytest.raises(
         SourceRefused,
         match=r"several clusters \(prod, test\); select one, for example with labels.cluster=prod",
     ):
-        await read(recording, tmp_path / "a")
-    usage, _ = await read(recording, tmp_path / "b", labels={"cluster": "test"})
+        await read("two-clusters", recording)
+    usage, _ = await read("two-clusters", recording, labels={"cluster": "test"})
     assert usage.memory[5, 0] == 1e8
 
 
-async def test_prometheus_reads_throttling_and_ooms_if_available(tmp_path: Path) -> None:
+async def test_prometheus_reads_throttling_and_ooms_if_available(read: Read) -> None:
     recording = Recording()
     scrapes = range(120)
     app = container_labels("web")
@@ -147,33 +161,30 @@ async def test_prometheus_reads_throttling_and_ooms_if_available(tmp_path: Path)
         {**state, "reason": "OOMKilled"},
         [(SCRAPE * i, 1) for i in scrapes if i >= 41],
     )
-    usage, capabilities = await read(recording, tmp_path)
+    usage, capabilities = await read("throttled-and-killed", recording)
     assert capabilities == Capabilities(history=True, throttling=True, ooms=True)
     assert usage.throttled is not None
     np.testing.assert_allclose(usage.throttled[3:, 0], 0.25)
     assert usage.ooms == (Oom(T0 + 40 * SCRAPE, APP), Oom(T0 + 80 * SCRAPE, APP))
-    (tmp_path / "b").mkdir()
-    without, capabilities = await read(recording, tmp_path / "b", throttling=False, ooms=False)
+    without, capabilities = await read("throttled-and-killed", recording, throttling=False, ooms=False)
     assert without.throttled is None
     assert without.ooms is None
     assert capabilities == Capabilities(history=True)
 
 
-async def test_prometheus_reads_cpu_scraped_less_often_than_memory_rule(
-    tmp_path: Path,
-) -> None:
+async def test_prometheus_reads_cpu_scraped_less_often_than_memory_rule(read: Read) -> None:
     recording = Recording()
     for every, metric in ((15, "pod:memory"), (120, "container_cpu_usage_seconds_total")):
         times = [every * number for number in range(3600 // every + 1)]
         recording.add(
             metric, container_labels("web"), [(t, 0.5 * t if metric != "pod:memory" else 1e8) for t in times]
         )
-    usage, _ = await read(recording, tmp_path, memory_rule="pod:memory")
+    usage, _ = await read("rare-cpu", recording, memory_rule="pod:memory")
     assert np.isfinite(usage.cpu[10:50, 0]).all()
     np.testing.assert_allclose(usage.cpu[10:50, 0], 0.5)
 
 
-async def test_capabilities_ignore_metrics_of_other_clusters(tmp_path: Path) -> None:
+async def test_capabilities_ignore_metrics_of_other_clusters(read: Read) -> None:
     recording = Recording()
     recording.container(container_labels("web", cluster="test"), cores=0.5, memory=1e8)
     recording.add(
@@ -181,21 +192,17 @@ async def test_capabilities_ignore_metrics_of_other_clusters(tmp_path: Path) -> 
         container_labels("web", cluster="prod"),
         [(SCRAPE * i, 0.0) for i in range(120)],
     )
-    _, capabilities = await read(recording, tmp_path, labels={"cluster": "test"})
+    _, capabilities = await read("ooms-elsewhere", recording, labels={"cluster": "test"})
     assert capabilities == Capabilities(history=True)
 
 
-async def test_has_usage_uses_memory_rule_and_cluster_label(tmp_path: Path) -> None:
+async def test_has_usage_uses_memory_rule_and_cluster_label(servers: RecordedServers) -> None:
     recording = Recording()
     for cluster, scrapes in (("prod", range(240)), ("test", range(120, 240))):
         samples = [(SCRAPE * i, 1e8) for i in scrapes]
         recording.add("pod:memory", container_labels("web", cluster=cluster), samples)
-    try:
-        recorded = Recorded(tmp_path, recording.text)
-    except UnavailableError as why:
-        pytest.skip(str(why))
-    with recorded as server:
-        settings = PrometheusSettings(url=server.url, memory_rule="pod:memory", labels={"cluster": "test"})
+    with servers.serve("memory-rule", recording.text) as url:
+        settings = PrometheusSettings(url=url, memory_rule="pod:memory", labels={"cluster": "test"})
         async with Prometheus(settings) as prometheus:
             assert await prometheus.has_usage(at=T0 + 200 * SCRAPE)
             assert not await prometheus.has_usage(at=T0 + 60 * SCRAPE)
@@ -212,13 +219,13 @@ def record_pods(pods: dict[str, int], *, until: int = 7200) -> Recording:
 
 
 @pytest.mark.parametrize("minutes", [pytest.param(4, id="by queries"), pytest.param(60, id="by raw samples")])
-async def test_prometheus_reads_cpu_of_containers_scraped_less_often(minutes: int, tmp_path: Path) -> None:
+async def test_prometheus_reads_cpu_of_containers_scraped_less_often(minutes: int, read: Read) -> None:
     every = {"a": 15, "b": 30, "c": 60, "d": 90, "e": 120}
     recording = record_pods(every)
     recording.add(CPU, container_labels("new"), [(at, 0.5 * at) for at in range(6780, 7200, 15)])
     recording.add(MEMORY, container_labels("new"), [(at, 1e8) for at in range(6780, 7200, 15)])
     ask = UsageQuery(start=T0 + 6900 - 60 * minutes, end=T0 + 6900, step=60)
-    usage, _ = await read(recording, tmp_path, ask=ask)
+    usage, _ = await read(f"{minutes}-minutes", recording, ask=ask)
     assert [name.pod for name in usage.containers] == [*every, "new"]
     known = np.isfinite(usage.cpu)
     assert (known[:, :5].sum(axis=0) >= minutes // 2).all()
@@ -227,7 +234,7 @@ async def test_prometheus_reads_cpu_of_containers_scraped_less_often(minutes: in
 
 
 async def test_prometheus_does_not_query_cpu_again_for_new_pods(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    read: Read, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recording = record_pods({"a": 30, "b": 30})
     recording.add(MEMORY, container_labels("new"), [(6890, 1e8)])
@@ -242,25 +249,21 @@ async def test_prometheus_does_not_query_cpu_again_for_new_pods(
         return await query_range(self, promql, *rest, **options)
 
     monkeypatch.setattr(PrometheusClient, "query_range", record_query)
-    usage, _ = await read(recording, tmp_path, ask=UsageQuery(start=T0 + 6900, end=T0 + 6960, step=60))
+    usage, _ = await read("new-pods", recording, ask=UsageQuery(start=T0 + 6900, end=T0 + 6960, step=60))
     assert [name.pod for name in usage.containers] == ["a", "b", "c", "new"]
     np.testing.assert_array_equal(np.isfinite(usage.cpu[0]), [True, True, True, False])
     assert len([promql for promql in queries if "rate(" in promql]) == 1
 
 
-async def test_prometheus_reports_each_oom_once_between_steps(tmp_path: Path) -> None:
+async def test_prometheus_reports_each_oom_once_between_steps(servers: RecordedServers) -> None:
     kills = {f"web-{number}": 600 + 60 * number for number in range(10)}
     recording = record_pods(dict.fromkeys(kills, 60), until=3600)
     for pod, killed in kills.items():
         counted = [(at, float(at >= killed)) for at in range(30, 3600, 60)]
         recording.add("container_oom_events_total", container_labels(pod), counted)
-    try:
-        recorded = Recorded(tmp_path, recording.text)
-    except UnavailableError as why:
-        pytest.skip(str(why))
     reported: list[str] = []
-    with recorded as server:
-        async with Prometheus(PrometheusSettings(url=server.url)) as prometheus:
+    with servers.serve("ten-kills", recording.text) as url:
+        async with Prometheus(PrometheusSettings(url=url)) as prometheus:
             for start in range(0, 3600, 600):  # part by part, as the past is read
                 usage = await prometheus.read(UsageQuery(start=T0 + start, end=T0 + start + 600, step=300))
                 reported += [oom.container.pod for oom in usage.ooms or ()]
@@ -271,17 +274,13 @@ async def test_prometheus_reports_each_oom_once_between_steps(tmp_path: Path) ->
 
 
 async def test_prometheus_check_reports_containers_scraped_less_often(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    servers: RecordedServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recording = record_pods({"often": 15, "seldom": 60}, until=3600)
     recording.add(MEMORY, container_labels("new"), [(3540, 1e8), (3555, 1e8)])
     monkeypatch.setattr("trimtab.usage.prometheus.source.time.time", lambda: T0 + 3590)
-    try:
-        recorded = Recorded(tmp_path, recording.text)
-    except UnavailableError as why:
-        pytest.skip(str(why))
-    with recorded as server:
-        async with Prometheus(PrometheusSettings(url=server.url)) as source:
+    with servers.serve("seldom-scraped", recording.text) as url:
+        async with Prometheus(PrometheusSettings(url=url)) as source:
             detail = (await source.check()).detail
     assert "a sample every 15 s" in detail
     assert detail.endswith("; some containers only every 60 s")
