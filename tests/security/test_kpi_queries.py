@@ -30,7 +30,8 @@ SCOPE = NamespaceScope("shop", "namespace")
 MATCHER = 'namespace="shop"'
 TOKENS = ["up", "sum", "by", "x", "(", ")", "{", "}", 'a="b"', "=", "[5m]", "[1h:5m]", "offset 5m", "@ 5", ",", "#", "\n",
           "+", "-", " and ", " or ", " on(a) ", " group_left ", " without (a) ", "avg(", "rate(", "bool ", '"', "'", "\\",
-          "1", "5m", "inf", "start", "start()", '"}"', "{}", '{__name__=~".+"}', "`", "fill(0)", " atan2 ", ":", "é"]  # fmt: skip
+          "1", "5m", "inf", "start", "start()", '"}"', "{}", '{__name__=~".+"}', "`", "fill(0)", " atan2 ", ":", "é",
+          "\r", "#\r", '=~"a"', '{a=~"(b{9}|\\\\w)"}', "{`c`}", "\x0b"]  # fmt: skip
 
 
 def _all_selectors(node: Any) -> list[Any]:

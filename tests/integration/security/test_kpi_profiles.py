@@ -1,18 +1,25 @@
 """A tenant's KPIProfile must not read what Prometheus has of others, nor reach servers inside the cluster's network."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from harness import UnavailableError
 from harness.builders.objects import node
+from harness.builders.records import policy
 from harness.e2e.intent_env import START, IntentEnv
 from harness.peers.prometheus import Recorded
+from security.hostile_queries import HOSTILE_QUERIES
 from trimtab.intents.kpi.client import PromqlKpiClient
 from trimtab.kube.rest.client import Client, Object, PatchType
 from trimtab.kube.rest.resources import INTENTS, KPI_PROFILES, NODES
+from trimtab.operator.config.model import OperatorConfig
+from trimtab.operator.policy.resolver import build_effective_policy
+from trimtab.operator.policy.validation import GUARDRAIL_ANNOTATION
 from trimtab.usage.source import source
 
 BALANCE = 4711.0
@@ -104,6 +111,21 @@ async def test_error_of_prometheus_with_labels_of_others_is_not_shown(env: Inten
     assert "rejected the query" in objective["reason"]
     for secret in ("alice", "bob", "bank"):
         assert secret not in str((objective, profile))
+
+
+@pytest.mark.parametrize("query", HOSTILE_QUERIES.values(), ids=HOSTILE_QUERIES)
+async def test_stored_query_does_not_stop_a_new_leader(env: IntentEnv, query: str) -> None:
+    """The webhook may have been away when the object was written: every leader meets it again."""
+    used = time.process_time()
+    objective, profile = await _measure(env, query)
+    assert time.process_time() - used < 5
+    assert objective["verdict"] == "Unknown"
+    assert profile["resolved"] is False
+    assert profile["reason"].startswith("query: ")
+    stored = msgspec.structs.replace(policy("p"), annotations=((GUARDRAIL_ANNOTATION, query),))
+    used = time.process_time()
+    assert GUARDRAIL_ANNOTATION in build_effective_policy(stored, OperatorConfig()).problem
+    assert time.process_time() - used < 1
 
 
 async def test_large_answer_is_refused(env: IntentEnv) -> None:

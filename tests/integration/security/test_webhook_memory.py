@@ -3,6 +3,8 @@
 import asyncio
 import gzip
 import io
+import json
+import os
 import re
 import subprocess
 import sys
@@ -13,6 +15,7 @@ import aiohttp
 import pytest
 
 from harness.process import free_port
+from security.hostile_queries import HOSTILE_QUERIES
 
 MIB = 1 << 20
 SERVE = """
@@ -29,6 +32,10 @@ async def main():
 
 asyncio.run(main())
 """
+GUARDED = (
+    '{"request":{"uid":"1","operation":"CREATE","object":{"kind":"OptimizationPolicy","metadata":{"name":"a",'
+    '"namespace":"shop","annotations":{"trimtab.io/guardrail":%s}},"spec":{}}}}'
+)
 REVIEW = b'{"request":{"uid":"1","operation":"CREATE","object":{"kind":"OptimizationPolicy","metadata":{},"spec":{%s}}}}'
 
 
@@ -50,6 +57,11 @@ class Webhook:
         found = re.search(r"VmHWM:\s+(\d+) kB", status)
         assert found
         return int(found.group(1)) << 10
+
+    @property
+    def cpu_seconds(self) -> float:
+        user, system = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
     def stop(self) -> None:
         self._process.kill()
@@ -126,3 +138,20 @@ async def test_clients_that_send_slowly_do_not_keep_others_out(webhook: Webhook)
         assert await _is_answered(session, 8)
         for writer in slow:
             writer.close()
+
+
+@pytest.mark.parametrize("query", HOSTILE_QUERIES.values(), ids=HOSTILE_QUERIES)
+async def test_guardrail_of_a_tenant_costs_the_webhook_neither_time_nor_memory(
+    webhook: Webhook, query: str
+) -> None:
+    timeout = aiohttp.ClientTimeout(total=60)
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{webhook.port}", timeout=timeout) as session:
+        assert await _is_answered(session, 30)
+        before, used = webhook.peak, webhook.cpu_seconds
+        headers = {"Content-Type": "application/json"}
+        async with session.post("/validate", data=GUARDED % json.dumps(query), headers=headers) as response:
+            answer = (await response.json())["response"]
+    assert not answer["allowed"]
+    assert "metadata.annotations[trimtab.io/guardrail]" in answer["status"]["message"]
+    assert webhook.peak - before < 32 * MIB
+    assert webhook.cpu_seconds - used < 0.5

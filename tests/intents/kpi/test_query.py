@@ -13,7 +13,9 @@ from trimtab.usage.pod_ownership import build_pod_name_pattern
 from trimtab.usage.prometheus.namespace_scope import QueryRules
 from trimtab.usage.prometheus.template import QueryError, find_query_problem
 
-names = st.text(min_size=1, max_size=20)
+names = st.text(
+    st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]) | st.just("\n"), min_size=1, max_size=20
+)
 
 
 def matchers(text: str) -> dict[str, str]:

@@ -21,10 +21,18 @@ _QUERIES = (
     'count_values("version", build_info) atan2 quantile(0.5, x)',
     "topk(3, x) and bottomk(1, y) == absent(z)",
 )
-_TOKENS = tuple(
-    b'( ) { } [ ] , "a" \' ` # \\ \\" $name $pods "$pods" =~"$pods" [5m] [5m:1m] offset @ by( without( on( '
-    b"sum( rate( abs( -( +( ^ == !~ =~ bool and or unless 1e9 Inf NaN 0x1F 5m 1y _ : start() end() "
-    b'{__name__=~".*"} {{{ "\\u2028" "\\xff"'.split(b" ")
+_TOKENS = (
+    *tuple(
+        b'( ) { } [ ] , "a" \' ` # \\ \\" $name $pods "$pods" =~"$pods" [5m] [5m:1m] offset @ by( without( on( '
+        b"sum( rate( abs( -( +( ^ == !~ =~ bool and or unless 1e9 Inf NaN 0x1F 5m 1y _ : start() end() "
+        b'{__name__=~".*"} {{{ "\\u2028" "\\xff" {a=~"\\\\\\\\pL{99}"} =~"(\\\\\\\\w|[a-z]){30}" {9} {1,1000} (?i) (?x) [[:alpha:]] [^\\xc3\\xa9] '
+        b"{{{{a{9}){9}){9}){9})".split(b" ")
+    ),
+    b"\r",
+    b"#\r",
+    b"# \n",
+    b"\x0b",
+    b"\xe2\x80\xa8",
 )
 
 
@@ -33,7 +41,7 @@ def check_query(data: bytes) -> str:
     text = data.decode(errors="replace")
     problem = find_query_problem(text)
     try:
-        query = build_kpi_query.__wrapped__(text, namespace="shop", target=TARGET)
+        query = build_kpi_query(text, namespace="shop", target=TARGET)
     except QueryError as error:
         assert problem is not None
         # A problem becomes part of a status and of the admission response.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import lru_cache
 
 import promql_parser as promql
 
 from trimtab.api.intent import TargetRef
-from trimtab.usage.prometheus.namespace_scope import NamespaceScope, list_operands, restrict_to_namespace
+from trimtab.namespace_cache import NamespaceCache
+from trimtab.usage.prometheus.namespace_scope import NamespaceScope, list_operands, parse_restricted
 from trimtab.usage.prometheus.promql import equals, format_duration
-from trimtab.usage.prometheus.template import fill_template, parse_number_query
+from trimtab.usage.prometheus.template import fill_template, require_number
 
 OPERATOR_SERVER = ""
 """The PromQL server of the operator itself."""
@@ -42,8 +42,10 @@ class KpiQuery:
     """The seconds before now from which samples are read: the longest range, including subqueries and offsets."""
 
 
-# Users write the queries, and a cached one takes up to 16 KiB: many of them must not use up the memory.
-@lru_cache(maxsize=8192)
+# Users write the queries, and a kept one takes up to 16 KiB: many of them must not use up the memory.
+_queries: NamespaceCache[tuple[object, ...], KpiQuery] = NamespaceCache(share=1024)
+
+
 def build_kpi_query(
     template: str,
     *,
@@ -54,10 +56,16 @@ def build_kpi_query(
     scope: NamespaceScope | None = None,
 ) -> KpiQuery:
     """Build the query for a target, in this scope; raise QueryError with the fix if it does not return a number."""
-    text = fill_template(template, namespace=namespace, kind=target.kind, name=target.name)
-    if scope is not None:
-        text = restrict_to_namespace(text, scope)
-    expression = parse_number_query(text)
+    key = template, target, quantity, server, scope
+    return _queries.get(namespace, key, lambda: _build(template, namespace, target, quantity, server, scope))
+
+
+def _build(
+    template: str, namespace: str, target: TargetRef, quantity: str, server: str, scope: NamespaceScope | None
+) -> KpiQuery:
+    filled = fill_template(template, namespace=namespace, kind=target.kind, name=target.name)
+    text, expression = parse_restricted(filled, scope)
+    require_number(expression)
     return KpiQuery(
         text,
         server=server,

@@ -10,13 +10,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 import promql_parser as promql
 
+from trimtab.namespace_cache import NamespaceCache
 from trimtab.usage.prometheus.promql import equals
-from trimtab.usage.prometheus.template import QueryError, fill_template, find_query_problem, parse_promql
+from trimtab.usage.prometheus.template import (
+    QueryError,
+    describe_problem,
+    fill_example,
+    parse_bounded,
+    parse_promql,
+    require_number,
+)
 
 _TOKEN = re.compile(
     r"""(?P<string>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|(?P<comment>\#[^\n]*)|(?P<space>\s+)|
@@ -54,15 +61,23 @@ class QueryRules:
         return None if author in self.trusted_namespaces else NamespaceScope(reader, self.label)
 
 
+_restricted: NamespaceCache[tuple[str, NamespaceScope], str] = NamespaceCache(share=1024)
+_problems: NamespaceCache[tuple[str, NamespaceScope | None], str | None] = NamespaceCache(share=1024)
+
+
 class _Token(NamedTuple):
     kind: str
     text: str
     end: int
 
 
-@lru_cache(maxsize=2048)
-def restrict_to_namespace(query: str, scope: NamespaceScope) -> str:
-    """Return the query with a matcher for the namespace in every selector; raise QueryError if that is impossible."""
+def parse_restricted(query: str, scope: NamespaceScope | None) -> tuple[str, promql.Expr]:
+    """Return the query with a matcher for the namespace in every selector, and its tree; raise QueryError if that is
+    impossible. Without a scope, the query stays as it is.
+    """
+    expression = parse_promql(query)
+    if scope is None:
+        return query, expression
     matcher = str(equals(scope.label, scope.namespace))
     parts, end = [], 0
     for position, is_open in _find_selectors(query):
@@ -70,28 +85,40 @@ def restrict_to_namespace(query: str, scope: NamespaceScope) -> str:
         end = position
     restricted = "".join((*parts, query[end:]))
     wanted = [
-        sorted([*_list_matchers(each), (scope.label, "Equal", scope.namespace)]) for each in _selectors(query)
+        sorted([*_list_matchers(each), (scope.label, "Equal", scope.namespace)])
+        for each in _selectors(expression)
     ]
+    # Not checked for its size again: the matchers that were added must not make a query too complex.
+    result = parse_bounded(restricted)
     # The proof: whatever the scanner took for a selector, the parser finds each with the matcher, and nothing else
     # has changed in it.
-    if [sorted(_list_matchers(each)) for each in _selectors(restricted)] != wanted:
+    if [sorted(_list_matchers(each)) for each in _selectors(result)] != wanted:
         raise QueryError(
             f"cannot be restricted to namespace {scope.namespace}; write every selector as name{{label=...}}"
         )
-    return restricted
+    return restricted, result
+
+
+def restrict_to_namespace(query: str, scope: NamespaceScope) -> str:
+    """Return the query with a matcher for the namespace in every selector; raise QueryError if that is impossible."""
+    return _restricted.get(scope.namespace, (query, scope), lambda: parse_restricted(query, scope)[0])
 
 
 def find_scoped_problem(template: str, scope: NamespaceScope | None) -> str | None:
-    """Describe the problem of a template in this scope, with the fix; None if there is none."""
-    problem = find_query_problem(template)
-    if problem is None and scope is not None:
-        try:
-            restrict_to_namespace(
-                fill_template(template, namespace=scope.namespace, kind="Deployment", name="web"), scope
-            )
-        except QueryError as error:
-            return str(error)
-    return problem
+    """Describe the problem of a template in this scope, with the fix; None if there is none.
+
+    Kept, because every cycle of the operator asks again.
+    """
+    return _problems.get(scope.namespace if scope else "", (template, scope), lambda: _check(template, scope))
+
+
+def _check(template: str, scope: NamespaceScope | None) -> str | None:
+    try:
+        _, expression = parse_restricted(fill_example(template), scope)
+        require_number(expression)
+    except QueryError as error:
+        return describe_problem(error)
+    return None
 
 
 def list_operands(expression: promql.Expr) -> list[promql.Expr]:
@@ -113,8 +140,8 @@ def list_operands(expression: promql.Expr) -> list[promql.Expr]:
     return []
 
 
-def _selectors(query: str) -> Iterator[promql.VectorSelector]:
-    remaining = [parse_promql(query)]
+def _selectors(expression: promql.Expr) -> Iterator[promql.VectorSelector]:
+    remaining = [expression]
     while remaining:
         expression = remaining.pop()
         if isinstance(expression, promql.VectorSelector):
