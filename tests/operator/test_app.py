@@ -1,4 +1,4 @@
-"""What the process says on a cluster that lacks what it needs."""
+"""The operator's report of missing prerequisites of its cluster."""
 
 import asyncio
 import socket
@@ -25,7 +25,7 @@ DEPLOYMENT_ENV = {"POD_NAME": {"fieldRef": {"fieldPath": "metadata.name"}}}
 GONE = {"optimizationpolicies.trimtab.io": NOT_SERVED}
 
 
-def test_replica_has_the_name_of_its_pod_also_in_the_network_of_its_node() -> None:
+def test_app_replica_has_the_name_of_its_pod_on_the_host_network() -> None:
     (container,) = find_document("deployment.yaml", "Deployment")["spec"]["template"]["spec"]["containers"]
     assert {each["name"]: each["valueFrom"] for each in container["env"]} == DEPLOYMENT_ENV
     assert read_replica_name({"POD_NAME": "trimtab-operator-5d9-x2"}) == "trimtab-operator-5d9-x2"
@@ -51,8 +51,8 @@ def test_app_needs_no_namespace_without_leader_election() -> None:
 def test_app_readiness_names_what_is_not_synced() -> None:
     troubles = {"limitranges": "limitranges is forbidden; grant list and watch on it"}
     waiting = SimpleNamespace(is_synced=False, errors_by_resource=lambda: GONE | troubles)
-    told = "the informers are listing the cluster's objects; limitranges: limitranges is forbidden; grant list and watch on it"
-    assert sync_problem(cast("ClusterState", waiting)) == told
+    problem = "the informers are listing the cluster's objects; limitranges: limitranges is forbidden; grant list and watch on it"
+    assert sync_problem(cast("ClusterState", waiting)) == problem
     assert not sync_problem(cast("ClusterState", SimpleNamespace(is_synced=True)))
 
 
@@ -61,18 +61,20 @@ async def test_app_reports_a_lost_prerequisite_once_with_the_fix(monkeypatch: py
     looks: list[int] = []
     troubles: dict[str, str] = {}
 
-    def looked() -> dict[str, str]:
+    def errors_by_resource() -> dict[str, str]:
         looks.append(len(troubles))
         return troubles
 
     namespaces = [SimpleNamespace(name="trimtab-system")]
-    catalog = cast("ClusterState", SimpleNamespace(namespaces=namespaces, errors_by_resource=looked))
+    catalog = cast(
+        "ClusterState", SimpleNamespace(namespaces=namespaces, errors_by_resource=errors_by_resource)
+    )
     with capture_logs() as logs:
-        telling = asyncio.create_task(report_missing_prerequisites(catalog, OperatorConfig))
+        reporting = asyncio.create_task(report_missing_prerequisites(catalog, OperatorConfig))
         await eventually(lambda: len(looks) > 1, what="a look while all is there")
         assert logs == []
         troubles.update(GONE)
         await eventually(lambda: sum(looks) > 2, what="a third look since the kind is gone")
-        telling.cancel()
-    (told,) = logs
-    assert told["fix"].startswith("trimtab crds | kubectl apply")
+        reporting.cancel()
+    (problem,) = logs
+    assert problem["fix"].startswith("trimtab crds | kubectl apply")

@@ -1,4 +1,4 @@
-"""The history of a change, as the store has it, and what is counted: begun, then applied or taken back."""
+"""The audit of a change in the store and the metrics: started, then applied or reverted."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
         yield store
 
 
-class Told:
-    """A journal of one workload in a small world."""
+class AuditedWorld:
+    """The audit of one workload in a simulated world."""
 
     def __init__(self, world: World, store: Store, *, may_annotate: bool = False) -> None:
         self.world = world
         self.store = store
         self.metrics = Metrics()
-        self.mandate = build_effective_policy(policy("p", mode="Auto"), OperatorConfig())
+        self.policy = build_effective_policy(policy("p", mode="Auto"), OperatorConfig())
         self.executor = ChangeExecutor(world, world.records, may_write=lambda: True)
-        self.journal = AuditRecorder(
+        self.recorder = AuditRecorder(
             world,
             self.executor,
             store,
@@ -57,54 +57,56 @@ class Told:
         )
 
     async def drive(self, wanted: DesiredChange) -> None:
-        """As a loop would whose cache is behind from the beginning."""
+        """Reconcile like a controller whose cache never catches up."""
         cached = await self.world.get_workload(KEY)
         for _ in range(40):
             report = await self.executor.reconcile(
                 KEY, wanted, now=self.world.now, requester=Requester(policy="shop/p", reason="the strategy")
             )
             assert report
-            self.journal.record_result(cached, report, now=self.world.now)
-            await self.journal.flush()  # as the task beside the loop does
+            self.recorder.record_result(cached, report, now=self.world.now)
+            await self.recorder.flush()  # as the task beside the loop does
             if report.state in {WorkloadState.APPLIED, WorkloadState.REVERTED, WorkloadState.SKIPPED}:
                 return
             self.world.pass_time(30)
 
     async def history(self) -> list[HistoryRecord]:
-        await self.journal.flush()
+        await self.recorder.flush()
         return sorted(await self.store.history.find(), key=lambda entry: (entry.timestamp, entry.what))
 
 
 async def test_audit_records_the_start_and_the_end_of_a_change(store: Store) -> None:
-    told = Told(World(template={"web": resources(100, 64)}, replicas=2), store)
-    await told.drive(desired_change({"web": resources(200, 96)}, canary=QUICK))
-    begun, done = await told.history()
-    assert (begun.what, done.what) == ("applying", "applied")
+    audited_world = AuditedWorld(World(template={"web": resources(100, 64)}, replicas=2), store)
+    await audited_world.drive(desired_change({"web": resources(200, 96)}, canary=QUICK))
+    started, done = await audited_world.history()
+    assert (started.what, done.what) == ("applying", "applied")
     assert (
-        begun.before
+        started.before
         == done.before
         == {"web": {"limits": {"memory": "128Mi"}, "requests": {"cpu": "100m", "memory": "64Mi"}}}
     )
     assert done.after
     assert done.after["web"]["requests"]["cpu"] == "200m"
     assert (done.who, done.why) == ("policy shop/p", "the strategy")
-    assert (begun.transition, done.transition) == ("Started", "Applied")
+    assert (started.transition, done.transition) == ("Started", "Applied")
 
 
 async def test_audit_records_and_counts_a_revert_with_its_reason(store: Store) -> None:
     world = World(template={"web": resources(100, 64)}, replicas=2)
     world.needed_memory = 100 * MIB
-    told = Told(world, store)
-    await told.drive(desired_change({"web": resources(100, 40)}, canary=QUICK, needed_memory={"web": 0}))
-    begun, back = await told.history()
-    assert (begun.what, back.what) == ("applying", "reverted")
-    assert (back.before, back.after) == (begun.after, begun.before)
+    audited_world = AuditedWorld(world, store)
+    await audited_world.drive(
+        desired_change({"web": resources(100, 40)}, canary=QUICK, needed_memory={"web": 0})
+    )
+    started, back = await audited_world.history()
+    assert (started.what, back.what) == ("applying", "reverted")
+    assert (back.before, back.after) == (started.after, started.before)
     assert "killed for lack of memory" in back.why
     labels = {"policy": "shop/p", "intent": "", "reason": "worse"}
-    assert told.metrics.registry.get_sample_value("trimtab_reverts_total", labels) == 1
+    assert audited_world.metrics.registry.get_sample_value("trimtab_reverts_total", labels) == 1
     assert back.transition == "Reverted"
     labels = {"from": "Canary", "to": "Reverting", "reason": "Harmful"}
-    assert told.metrics.registry.get_sample_value("trimtab_change_transitions_total", labels) == 1
+    assert audited_world.metrics.registry.get_sample_value("trimtab_change_transitions_total", labels) == 1
 
 
 async def test_audit_records_a_refused_change_as_neither_applied_nor_reverted(store: Store) -> None:
@@ -116,13 +118,13 @@ async def test_audit_records_a_refused_change_as_neither_applied_nor_reverted(st
             raise FieldManagerConflict(Status(message="it belongs to argocd", code=409, reason="Conflict"))
 
     world.intercept_write = refuse
-    told = Told(world, store)
-    await told.drive(desired_change({"web": resources(100, 64)}, needed_memory={"web": 0}))
-    begun, refused = await told.history()
-    assert (begun.what, refused.what, refused.transition) == ("applying", "refused", "TemplateRefused")
+    audited_world = AuditedWorld(world, store)
+    await audited_world.drive(desired_change({"web": resources(100, 64)}, needed_memory={"web": 0}))
+    started, refused = await audited_world.history()
+    assert (started.what, refused.what, refused.transition) == ("applying", "refused", "TemplateRefused")
     assert refused.why.startswith("the change of the template failed: it belongs to argocd")
     labels = {"policy": "shop/p", "intent": "", "reason": "worse"}
-    assert told.metrics.registry.get_sample_value("trimtab_reverts_total", labels) is None
+    assert audited_world.metrics.registry.get_sample_value("trimtab_reverts_total", labels) is None
 
 
 @pytest.mark.parametrize("loses", [1, 5], ids=["when it begins", "when it is done"])
@@ -135,9 +137,9 @@ async def test_audit_records_a_change_although_a_response_is_lost(store: Store, 
             lost()
 
     world.intercept_write = lose_one
-    told = Told(world, store)
-    await told.drive(desired_change({"web": resources(200, 96)}, canary=QUICK))
-    assert [entry.what for entry in await told.history()] == ["applying", "applied"]
+    audited_world = AuditedWorld(world, store)
+    await audited_world.drive(desired_change({"web": resources(200, 96)}, canary=QUICK))
+    assert [entry.what for entry in await audited_world.history()] == ["applying", "applied"]
 
 
 async def test_audit_names_who_wrote_a_row_whose_response_was_lost(store: Store) -> None:
@@ -149,30 +151,30 @@ async def test_audit_names_who_wrote_a_row_whose_response_was_lost(store: Store)
             lost()
 
     world.intercept_write = lose
-    told = Told(world, store)
+    audited_world = AuditedWorld(world, store)
     wanted = desired_change({"web": resources(200, 96)}, canary=QUICK)
     for requester in (Requester(intent="shop/web", reason="latency"), Requester(policy="shop/p")):
-        found = await told.executor.reconcile(KEY, wanted, now=world.now, requester=requester)
+        found = await audited_world.executor.reconcile(KEY, wanted, now=world.now, requester=requester)
         assert found
-        told.journal.record_result(world.workload, found, now=float(world.now))
+        audited_world.recorder.record_result(world.workload, found, now=float(world.now))
         world.intercept_write = lambda _: None
         wanted = replace(wanted, blocked_reason="an Intent controls it")
         world.pass_time(30)
-    assert [(each.what, each.who, each.why) for each in await told.history()] == [
+    assert [(each.what, each.who, each.why) for each in await audited_world.history()] == [
         ("applying", "Intent shop/web", "latency")
     ]
 
 
 async def test_audit_records_no_end_of_a_change_whose_annotations_are_gone(store: Store) -> None:
     world = World(template={"web": resources(100, 64)}, replicas=2)
-    told = Told(world, store)
+    audited_world = AuditedWorld(world, store)
     actuator = ChangeExecutor(world, world.records, may_write=lambda: True)
     for sizes in (resources(200, 96), resources(100, 64)):
         report = await actuator.reconcile(KEY, desired_change({"web": sizes}, canary=QUICK), now=world.now)
         assert report
-        told.journal.record_result(await world.get_workload(KEY), report, now=float(world.now))
+        audited_world.recorder.record_result(await world.get_workload(KEY), report, now=float(world.now))
         world.annotations.clear()
-    assert "reverted" not in [entry.what for entry in await told.history()]
+    assert "reverted" not in [entry.what for entry in await audited_world.history()]
 
 
 async def test_audit_writes_what_happened_without_the_store_when_it_is_back(
@@ -186,9 +188,9 @@ async def test_audit_writes_what_happened_without_the_store_when_it_is_back(
         await append(entries)
 
     monkeypatch.setattr(store.history, "append", away_for_the_first)
-    told = Told(World(template={"web": resources(100, 64)}, replicas=2), store)
-    await told.drive(desired_change({"web": resources(200, 96)}, canary=QUICK))
-    assert [entry.what for entry in await told.history()] == ["applying", "applied"]
+    audited_world = AuditedWorld(World(template={"web": resources(100, 64)}, replicas=2), store)
+    await audited_world.drive(desired_change({"web": resources(200, 96)}, canary=QUICK))
+    assert [entry.what for entry in await audited_world.history()] == ["applying", "applied"]
 
 
 async def test_audit_writes_the_last_entry_without_waiting_for_another(
@@ -197,19 +199,17 @@ async def test_audit_writes_the_last_entry_without_waiting_for_another(
     async def away(_: Sequence[HistoryRecord]) -> None:
         raise UnavailableError("store.url: it is away; see the server")
 
-    told = Told(World(template={"web": resources(100, 64)}, replicas=2), store)
+    audited_world = AuditedWorld(World(template={"web": resources(100, 64)}, replicas=2), store)
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr(store.history, "append", away)
-        await told.drive(desired_change({"web": resources(200, 96)}, canary=QUICK))
-        await told.journal.flush()
+        await audited_world.drive(desired_change({"web": resources(200, 96)}, canary=QUICK))
+        await audited_world.recorder.flush()
     assert await store.history.find() == []
-    await told.journal.flush()
-    assert [entry.what for entry in await told.history()] == ["applying", "applied"]
+    await audited_world.recorder.flush()
+    assert [entry.what for entry in await audited_world.history()] == ["applying", "applied"]
 
 
-async def test_journal_never_waits_for_a_store_that_is_frozen(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_audit_never_waits_for_a_frozen_store(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reconcile goes on to change sizes, and what it reports is written when the store answers again."""
     thawed = asyncio.Event()
     append = store.history.append
@@ -219,52 +219,52 @@ async def test_journal_never_waits_for_a_store_that_is_frozen(
         await append(entries)
 
     monkeypatch.setattr(store.history, "append", frozen)
-    told = Told(World(template={"web": resources(100, 64)}, replicas=1), store)
-    writing = asyncio.create_task(told.journal.run())
-    found = await told.world.get_workload(KEY)
+    audited_world = AuditedWorld(World(template={"web": resources(100, 64)}, replicas=1), store)
+    writing = asyncio.create_task(audited_world.recorder.run())
+    found = await audited_world.world.get_workload(KEY)
     async with asyncio.timeout(60):
         for number in range(1, 41):
             recommended = (Recommendation("web", resources(number, 40), ()),)
             assessment = WorkloadRecommendation(recommended, {}, is_urgent=False)
-            await told.journal.record_recommendation(
-                found, assessment, changed=True, policy=told.mandate, now=1.0
+            await audited_world.recorder.record_recommendation(
+                found, assessment, changed=True, policy=audited_world.policy, now=1.0
             )
             await asyncio.sleep(0)
         assert await store.history.find() == []
         thawed.set()
-        assert len(await told.history()) == 40
+        assert len(await audited_world.history()) == 40
     writing.cancel()
 
 
-async def test_journal_keeps_the_newest_entries_while_a_store_is_away(
+async def test_audit_keeps_the_newest_entries_while_the_store_is_unavailable(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trimtab.operator.audit.MAX_PENDING", 3)
-    told = Told(World(template={"web": resources(100, 64)}, replicas=1), store)
-    found = await told.world.get_workload(KEY)
+    audited_world = AuditedWorld(World(template={"web": resources(100, 64)}, replicas=1), store)
+    found = await audited_world.world.get_workload(KEY)
     for number in range(1, 6):
         assessment = WorkloadRecommendation(
             (Recommendation("web", resources(number, 40), ()),), {}, is_urgent=False
         )
-        await told.journal.record_recommendation(
-            found, assessment, changed=True, policy=told.mandate, now=float(number)
+        await audited_world.recorder.record_recommendation(
+            found, assessment, changed=True, policy=audited_world.policy, now=float(number)
         )
-    assert [entry.timestamp for entry in await told.history()] == [3.0, 4.0, 5.0]
+    assert [entry.timestamp for entry in await audited_world.history()] == [3.0, 4.0, 5.0]
 
 
 async def test_audit_ignores_an_unchanged_recommendation(store: Store) -> None:
-    told = Told(World(template={"web": resources(100, 64)}, replicas=1), store)
+    audited_world = AuditedWorld(World(template={"web": resources(100, 64)}, replicas=1), store)
     why = (Factor("usage", "90 samples", "scripted"),)
     recommended = (Recommendation("web", resources(50, 40), why),)
     assessment = WorkloadRecommendation(
         recommended, {}, is_urgent=False, effective={"web": resources(70, 48)}
     )
-    found = await told.world.get_workload(KEY)
+    found = await audited_world.world.get_workload(KEY)
     for changed in (True, False, False):
-        await told.journal.record_recommendation(
-            found, assessment, changed=changed, policy=told.mandate, now=1.0
+        await audited_world.recorder.record_recommendation(
+            found, assessment, changed=changed, policy=audited_world.policy, now=1.0
         )
-    (entry,) = await told.history()
+    (entry,) = await audited_world.history()
     assert (entry.what, entry.container, entry.after) == (
         "recommended",
         "web",
@@ -274,24 +274,30 @@ async def test_audit_ignores_an_unchanged_recommendation(store: Store) -> None:
         "the size in effect, and not the template's"
     )
     assert "90 samples" in entry.why
-    assert told.world.events == [], "nobody is told in a dry run"
+    assert audited_world.world.events == [], "a dry run emits no Event"
 
 
 async def test_audit_annotates_a_recommendation_so_that_the_next_change_is_no_conflict(store: Store) -> None:
     world = World(template={"web": resources(100, 64)}, replicas=1)
-    told = Told(world, store, may_annotate=True)
+    audited_world = AuditedWorld(world, store, may_annotate=True)
     world.records.get(KEY)
     world.records.lags = True
     found = await world.get_workload(KEY)
     larger = resources(200, 96)
     assessment = WorkloadRecommendation((Recommendation("web", larger, ()),), {}, is_urgent=False)
-    await told.journal.record_recommendation(found, assessment, changed=True, policy=told.mandate, now=1.0)
+    await audited_world.recorder.record_recommendation(
+        found, assessment, changed=True, policy=audited_world.policy, now=1.0
+    )
     assert RECOMMENDATION_ANNOTATION in world.annotations
-    report = await told.executor.reconcile(KEY, desired_change({"web": larger}, canary=QUICK), now=world.now)
+    report = await audited_world.executor.reconcile(
+        KEY, desired_change({"web": larger}, canary=QUICK), now=world.now
+    )
     assert report
     assert report.state is WorkloadState.APPLYING
     assert world.written == ["annotate", "annotate", "resize"]
-    await told.journal.record_recommendation(found, assessment, changed=True, policy=told.mandate, now=2.0)
+    await audited_world.recorder.record_recommendation(
+        found, assessment, changed=True, policy=audited_world.policy, now=2.0
+    )
     assert world.written == ["annotate", "annotate", "resize"], "a conflict: the next reconcile tries again"
 
 
@@ -306,7 +312,7 @@ async def test_audit_records_an_oom_kill_once_after_a_restart_and_by_two_replica
     for _ in range(
         3
     ):  # nothing is kept between two leaders: each reads the same kills from the status of the pods
-        replica = Told(world, store).journal
+        replica = AuditedWorld(world, store).recorder
         replica.record_oom_kills(workload, find_oom_kills(name, pods))
         await replica.flush()
     entries = await store.history.find(what="killed")

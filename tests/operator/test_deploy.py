@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 Granted = set[tuple[str, str, str, tuple[str, ...]]]
 
 
-def granted(role: dict[str, Any]) -> Granted:
+def granted_rights(role: dict[str, Any]) -> Granted:
     return {
         (group, resource, verb, tuple(rule.get("resourceNames", ())))
         for rule in role["rules"]
@@ -28,7 +28,7 @@ def granted(role: dict[str, Any]) -> Granted:
     }
 
 
-def asked(*, home: bool) -> Granted:
+def needed_rights(*, home: bool) -> Granted:
     return {
         (right.group, right.resource, verb, right.names)
         for right in RBAC_RULES["operator"]
@@ -38,14 +38,14 @@ def asked(*, home: bool) -> Granted:
 
 
 def test_deploy_roles_grant_exactly_what_the_code_uses() -> None:
-    assert granted(find_document("account.yaml", "ClusterRole")) == asked(home=False)
-    assert granted(find_document("account.yaml", "Role")) == asked(home=True)
+    assert granted_rights(find_document("account.yaml", "ClusterRole")) == needed_rights(home=False)
+    assert granted_rights(find_document("account.yaml", "Role")) == needed_rights(home=True)
     dashboard = {
         (each.group, each.resource, verb, ()) for each in RBAC_RULES["dashboard"] for verb in each.verbs
     }
-    assert granted(find_document("dashboard.yaml", "ClusterRole")) == dashboard
+    assert granted_rights(find_document("dashboard.yaml", "ClusterRole")) == dashboard
     assert "*" not in {
-        word for rule in granted(find_document("account.yaml", "ClusterRole")) for word in rule[:3]
+        word for rule in granted_rights(find_document("account.yaml", "ClusterRole")) for word in rule[:3]
     }
 
 
@@ -85,7 +85,7 @@ def test_deploy_webhooks_match_those_of_the_operator() -> None:
         assert find_document("webhooks.yaml", resource.kind) == applied
 
 
-def test_ports_and_paths_are_those_of_the_configuration() -> None:
+def test_deploy_ports_and_paths_match_the_configuration() -> None:
     config = load_configuration(
         text=find_document("config.yaml", "ConfigMap")["data"]["config.yaml"],
         origin="config.yaml",

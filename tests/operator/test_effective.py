@@ -48,7 +48,7 @@ class Sized:
         )
         self.actuator = ChangeExecutor(self.world, self.world.records, may_write=lambda: True)
 
-    def learned(self, _: str) -> ContainerEstimate:
+    def get_estimate(self, _: str) -> ContainerEstimate:
         now, proposal = self.world.now, self.proposal
         return ContainerEstimate(
             proposal,
@@ -63,19 +63,19 @@ class Sized:
             ),
         )
 
-    def assessed(self) -> WorkloadRecommendation:
+    def recommend(self) -> WorkloadRecommendation:
         return recommend_workload(
             run(self.world.get_workload(KEY)),
             run(self.world.list_pods()),
             rules=RULES,
-            estimate=self.learned,
+            estimate=self.get_estimate,
             constraints=Constraints(),
             source="test",
             now=self.world.now,
         )
 
     def desired_change(self) -> DesiredChange:
-        return self.assessed().to_desired_change(
+        return self.recommend().to_desired_change(
             SPEC.update_strategy, can_resize_in_place=True, blocked_reason=""
         )
 
@@ -92,7 +92,7 @@ class Sized:
             self.world.pass_time(300)
             if (
                 self.world.change_annotations.change is None
-                and self.assessed().sizes == self.assessed().effective
+                and self.recommend().sizes == self.recommend().effective
             ):
                 return
         raise AssertionError("it never settles")
@@ -132,7 +132,7 @@ amounts = st.tuples(st.integers(50, 4000), st.integers(64, 4096))
         st.tuples(st.sampled_from(sorted(HAPPENINGS)), st.sampled_from(sorted(HAPPENINGS))), max_size=6
     ),
 )
-def test_sizing_starts_no_change_for_anything_that_happens_to_pods(
+def test_sizing_starts_no_change_for_pod_events(
     template: tuple[int, int], use: tuple[int, int], replicas: int, happenings: list[tuple[str, str]]
 ) -> None:
     """Once a workload has what is recommended, it keeps it; also where a recommendation is older than its pods."""
@@ -144,10 +144,10 @@ def test_sizing_starts_no_change_for_anything_that_happens_to_pods(
         replicas=replicas,
     )
     sized.settle()
-    has, before = sized.assessed().effective, sized.changes()
+    has, before = sized.recommend().effective, sized.changes()
     for happens, meanwhile in happenings:
         HAPPENINGS[happens](sized.world)
-        recommended = sized.assessed()
+        recommended = sized.recommend()
         assert (recommended.sizes, recommended.effective) == (has, has), happens
         HAPPENINGS[meanwhile](sized.world)
         sized.reconcile(
@@ -176,14 +176,14 @@ def test_sizing_of_a_pod_that_was_just_replaced_keeps_the_applied_size(
     sized = Sized(template, cpu=cpu, memory=230.0 * MIB, replicas=1)
     done = AppliedSizes(id="a", at=NOW - 86_400, sizes={"web": applied}, template={"web": template})
     sized.world.annotations = encode_change_annotations(ChangeAnnotations(applied=done), uid="uid-web")
-    assert sized.assessed().sizes == {"web": applied}
+    assert sized.recommend().sizes == {"web": applied}
     sized.reconcile()
     sized.world.pass_time(15)
     assert sized.changes() == []
     assert sized.world.sizes == {(("web", applied),)}
 
 
-def test_actuator_starts_no_change_from_a_recommendation_older_than_a_change_that_it_finishes() -> None:
+def test_executor_starts_no_change_from_a_recommendation_older_than_the_last_change() -> None:
     """In one reconcile a change came to its end, and what was recommended before it began the next one, backwards."""
     sized = Sized(Resources(4000, None, 512 * MIB, None), cpu=100.0, memory=450.0 * MIB, replicas=1)
     outdated = sized.desired_change()
@@ -209,7 +209,7 @@ def test_actuator_starts_no_change_from_a_recommendation_older_than_a_change_tha
         ("Auto", {"can_resize_in_place": False}, False),
     ],
 )
-def test_effective_policy_syncs_pods_where_anybody_resizes_them(
+def test_effective_policy_syncs_pods_where_changes_are_allowed(
     *, mode: str, facts: dict[str, object], enabled: bool
 ) -> None:
     config = OperatorConfig.model_validate({"defaultPolicy": {"mode": mode}})
@@ -234,7 +234,7 @@ def test_sizing_of_a_held_workload_gives_new_pods_its_size_and_starts_no_change(
     policy, hold = build_default_policy(config), read_hold(workload.annotations)
     assert policy
     assert policy.blocked_reason(workload, config, hold=hold) == ""
-    desired_change = sized.assessed().to_desired_change(
+    desired_change = sized.recommend().to_desired_change(
         SPEC.update_strategy, can_resize_in_place=True, blocked_reason="", hold_reason=str(hold or "")
     )
     assert desired_change.sizes != {"web": GIVEN}

@@ -67,7 +67,7 @@ async def test_health_is_not_ready_when_not_alive(get: Get, health: HealthChecks
     assert (await get("/readyz"))[0] == 503
 
 
-async def test_prometheus_reads_our_metrics_and_those_of_the_room_below(get: Get, metrics: Metrics) -> None:
+async def test_health_serves_metrics_of_the_operator_and_of_work_queues(get: Get, metrics: Metrics) -> None:
     queue: WorkQueue[str] = WorkQueue("policies", reconcile=_nothing)
     metrics.workloads_skipped.labels("shop", "shop/default", "HPA").set(3)
     status, text = await get("/metrics")

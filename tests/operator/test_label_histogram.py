@@ -22,8 +22,8 @@ def test_label_histogram_renders_like_the_prometheus_client(observed: list[tuple
     for policy, amount in observed:
         ours.labels(policy).observe(amount)
         model.labels(policy).observe(amount)
-    told = [line for line in generate_latest(theirs).decode().splitlines() if "_created" not in line]
-    assert generate_latest(own).decode().splitlines() == told
+    expected = [line for line in generate_latest(theirs).decode().splitlines() if "_created" not in line]
+    assert generate_latest(own).decode().splitlines() == expected
 
 
 def test_label_histogram_times_a_block() -> None:

@@ -35,7 +35,7 @@ SEED = {
 }
 
 
-def exposed() -> set[str]:
+def exposed_series() -> set[str]:
     """The names of the series that a scrape may find."""
     suffixes = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("_total",), "gauge": ("",)}
     return {
@@ -53,7 +53,7 @@ def queries() -> list[str]:
 
 def test_metrics_include_the_list_of_the_seed_with_labels() -> None:
     found = dict(re.findall(r"\| `(trimtab_\w+)` \| \w+ \| ([^|]*) \|", render_operator()))
-    labels = {name: tuple(re.findall(r"`(\w+)`", told)) for name, told in found.items()}
+    labels = {name: tuple(re.findall(r"`(\w+)`", text)) for name, text in found.items()}
     assert SEED.items() <= labels.items()
 
 
@@ -68,10 +68,10 @@ def test_metrics_of_a_deleted_policy_or_namespace_disappear() -> None:
         metrics.intent_plans.labels(namespace, "repair").inc()
     metrics.remove_stale_labels("policy", {"shop/web"})
     metrics.remove_stale_labels("namespace", {"shop"})
-    told = metrics.render().decode()
-    assert "review-7" not in told
+    text = metrics.render().decode()
+    assert "review-7" not in text
     for kept in ('policy="shop/web"', 'policy="default"', 'policy=""', 'namespace="shop"'):
-        assert kept in told
+        assert kept in text
 
 
 def test_metrics_of_two_operators_in_a_process_are_separate() -> None:
@@ -85,13 +85,13 @@ def test_metrics_in_dashboard_queries_exist(query: str) -> None:
     promql_parser.parse(query)
     names = set(re.findall(r"trimtab_\w+", query))
     assert names
-    assert names <= exposed()
+    assert names <= exposed_series()
 
 
 def test_metrics_in_alerts_exist() -> None:
     registry = CollectorRegistry()
     QosMetrics(registry)
-    known = exposed() | {f"{family.name}_total" for family in registry.collect()}
+    known = exposed_series() | {f"{family.name}_total" for family in registry.collect()}
     # An agent's own are in its file: to start one takes a node.
     known |= set(re.findall(r'"(trimtab_agent_\w+)"', (ROOT / "src/trimtab/node/agent.py").read_text()))
     groups = yaml.safe_load(ALERTS.read_text())["groups"]

@@ -72,7 +72,7 @@ some_workloads = st.builds(
 
 
 def selects(policy: Policy, found: Workload, labels: dict[str, Labels]) -> bool:
-    """What the words of the API say, without an index."""
+    """Return whether the policy selects the workload, by the API's rules without an index."""
     return policy.namespace in (HOME, found.namespace) and policy.spec.selector.matches(
         kind=found.key.kind,
         namespace=found.namespace,
@@ -129,7 +129,7 @@ def test_policy_matching_prefers_weight_then_name_in_any_order(
 
 @settings(max_examples=100)
 @given(policies=policy_lists, workloads=st.lists(some_workloads, max_size=4), labels=namespace_labels)
-def test_winner_and_loser_both_know_of_their_overlap(
+def test_matcher_reports_an_overlap_to_both_policies(
     policies: list[Policy], workloads: list[Workload], labels: dict[str, Labels]
 ) -> None:
     selection = PolicyMatcher(policies, namespaces=labels, operator_namespace=HOME)

@@ -152,7 +152,7 @@ def pods_of(name: str, containers: Iterable[str], replicas: int) -> list[PodCont
 @examples
 @given(st.dictionaries(st.sampled_from(["web", "api", "job"]), names, min_size=1))
 def test_property_1_monitoring_initiates_metrics_collection(estate: dict[str, list[str]]) -> None:
-    """Whoever is to be looked after is asked for at the very next turn, CPU and memory."""
+    """The next cycle queries CPU and memory of every managed container."""
     pods = [pod for name, containers in estate.items() for pod in pods_of(name, containers, 1)]
     source = ScriptedSource(steady(0.2, 3e8), *pods)
     learning = Recommender(
@@ -178,7 +178,7 @@ def test_property_1_monitoring_initiates_metrics_collection(estate: dict[str, li
 @given(st.lists(st.floats(1, 4000), min_size=1, max_size=6))
 def test_property_9_recommend_mode_updates_periodically(asked: list[float]) -> None:
     """After every cycle the status has what was recommended in it, and the time when that last changed."""
-    mandate = build_effective_policy(policy("p", mode="Recommend"), OperatorConfig())
+    effective_policy = build_effective_policy(policy("p", mode="Recommend"), OperatorConfig())
     has = {"requests": {"cpu": "1", "memory": "1Gi"}}
     found = workload(containers=({"name": "web", "resources": has},))
     said: Document = {}
@@ -186,7 +186,7 @@ def test_property_9_recommend_mode_updates_periodically(asked: list[float]) -> N
     changed_at = NOW
     for cycle, cpu in enumerate(asked):
         now = NOW + cycle * 300
-        assessment = _assessed(found, mandate.rules, cpu, now)
+        assessment = _recommend(found, effective_policy.rules, cpu, now)
         if not have_same_targets(before, assessment.recommendations):
             before, changed_at = assessment.recommendations, now
         outcome = WorkloadOutcome(
@@ -200,7 +200,7 @@ def test_property_9_recommend_mode_updates_periodically(asked: list[float]) -> N
         assert said["workloads"][0]["lastRecommendation"] == format_time(changed_at)
 
 
-def _assessed(found: Workload, rules: PolicyRules, cpu: float, now: float) -> WorkloadRecommendation:
+def _recommend(found: Workload, rules: PolicyRules, cpu: float, now: float) -> WorkloadRecommendation:
     seen = Evidence(
         samples=9000,
         run_seconds=14 * DAY,
@@ -293,15 +293,15 @@ def test_property_15_policy_validation(wrong: set[str]) -> None:
 def test_property_18_recommend_mode_stores_only(
     old: Resources, new: Resources, replicas: int, looks: int
 ) -> None:
-    """However often it is looked at: the size stands in the status, and nothing is written to the workload."""
-    mandate = build_effective_policy(policy("p", mode="Recommend"), OperatorConfig())
+    """After any number of reconciles the size is in the status, and nothing is written to the workload."""
+    effective_policy = build_effective_policy(policy("p", mode="Recommend"), OperatorConfig())
     world = World(template={"web": old}, replicas=replicas)
     found = run(world.get_workload(KEY))
     assessment = WorkloadRecommendation((Recommendation("web", new, ()),), {}, is_urgent=False)
     desired_change = assessment.to_desired_change(
-        mandate.spec.update_strategy,
+        effective_policy.spec.update_strategy,
         can_resize_in_place=True,
-        blocked_reason=mandate.blocked_reason(found, OperatorConfig()),
+        blocked_reason=effective_policy.blocked_reason(found, OperatorConfig()),
     )
     for _ in range(looks):
         report = run(
@@ -323,13 +323,13 @@ def test_property_18_recommend_mode_stores_only(
 def test_property_19_disabled_mode_stops_processing(
     before: dict[WorkloadKey, WorkloadOutcome], old: Resources, new: Resources
 ) -> None:
-    """Nothing is touched, and the status tells what it told, also after a restart."""
-    mandate = build_effective_policy(policy("p", mode="Disabled"), OperatorConfig())
+    """Nothing is changed, and the status keeps its content, also after a restart."""
+    effective_policy = build_effective_policy(policy("p", mode="Disabled"), OperatorConfig())
     world = World(template={"web": old}, replicas=1)
     assessment = WorkloadRecommendation((Recommendation("web", new, ()),), {}, is_urgent=True)
-    withheld = mandate.blocked_reason(run(world.get_workload(KEY)), OperatorConfig())
+    blocked_reason = effective_policy.blocked_reason(run(world.get_workload(KEY)), OperatorConfig())
     desired_change = assessment.to_desired_change(
-        mandate.spec.update_strategy, can_resize_in_place=True, blocked_reason=withheld
+        effective_policy.spec.update_strategy, can_resize_in_place=True, blocked_reason=blocked_reason
     )
     run(
         ChangeExecutor(world, world.records, may_write=lambda: True).reconcile(
@@ -341,14 +341,14 @@ def test_property_19_disabled_mode_stops_processing(
     stopped = WorkloadOutcome(WorkloadState.SKIPPED, "the mode is Disabled", skip_reason=SkipReason.DISABLED)
     said = status(dict.fromkeys(before, stopped), before=history, mode="Disabled")
 
-    def told(found: Document) -> dict[tuple[str, ...], Any]:
+    def lasting_fields(found: Document) -> dict[tuple[str, ...], Any]:
         lasting = ("recommendations", "lastRecommendation", "lastApplied")
         return {
             (each["kind"], each["namespace"], each["name"]): [each.get(field) for field in lasting]
             for each in found["workloads"]
         }
 
-    assert told(said) == told(history)
+    assert lasting_fields(said) == lasting_fields(history)
     assert {each["status"] for each in said["workloads"]} <= {"Skipped"}
 
 
@@ -389,7 +389,7 @@ def test_property_23_status_timestamp_tracking(found: dict[WorkloadKey, Workload
 def test_property_25_prometheus_metrics_exposure(
     found: dict[WorkloadKey, WorkloadOutcome], seconds: float, error: str
 ) -> None:
-    """What is counted can be read as Prometheus reads it."""
+    """Counted values can be scraped in Prometheus' format."""
     metrics = Metrics()
     WorkloadGauges(metrics).update("p", found.items())
     metrics.reconciliation_duration.labels("p").observe(seconds)
@@ -415,16 +415,16 @@ def test_property_25_prometheus_metrics_exposure(
 @examples
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=6))
 def test_property_26_failure_event_creation(steps: list[tuple[bool, bool]]) -> None:
-    """A policy that is wrong and usage that cannot be read are told once when they begin, in the words of the status."""
+    """An invalid policy and unreadable usage are reported once when they start, with the text of the status."""
     said: Document = {}
     before = (False, False)
     for wrong, away in steps:
         spec = {"mode": "Perhaps"} if wrong else {}
         now = status({}, before=said, trouble="no answer; is it running?" if away else "", **spec)
-        told = {each["reason"]: each["message"] for each in find_new_problems(said, now)}
-        assert ("PolicyInvalid" in told) == (wrong and not before[0])
-        assert ("UsageUnknown" in told) == (away and not before[1])
-        assert all(told.values())
+        problems = {each["reason"]: each["message"] for each in find_new_problems(said, now)}
+        assert ("PolicyInvalid" in problems) == (wrong and not before[0])
+        assert ("UsageUnknown" in problems) == (away and not before[1])
+        assert all(problems.values())
         said, before = now, (wrong, away)
 
 
@@ -477,12 +477,12 @@ def test_property_31_upgrade_preservation(
     said = status(found, mode=mode)
     read = OptimizationPolicyStatus.model_validate(said)
     assert OptimizationPolicyStatus.model_validate(read.model_dump(mode="json")) == read
-    later = {key: _made_anew(outcome) for key, outcome in found.items()}
+    later = {key: _recreate(outcome) for key, outcome in found.items()}
     assert status(later, before=said, mode=mode) == said
 
 
-def _made_anew(outcome: WorkloadOutcome) -> WorkloadOutcome:
-    """As a new leader sees it: the same, but it cannot know since when."""
+def _recreate(outcome: WorkloadOutcome) -> WorkloadOutcome:
+    """Return the outcome as a new leader sees it: without the time of its start."""
     return WorkloadOutcome(
         outcome.state,
         outcome.reason,

@@ -1,4 +1,4 @@
-"""What a store forgets while an operator leads."""
+"""Retention of the store while an operator leads."""
 
 import sqlite3
 from contextlib import closing
@@ -11,18 +11,18 @@ from trimtab.store import HistoryRecord, Store
 DAY = 86400.0
 
 
-def told(day: int) -> HistoryRecord:
+def history_record(day: int) -> HistoryRecord:
     where: dict[str, Any] = {"cluster": "c", "namespace": "shop", "kind": "Deployment", "name": "web"}
     return HistoryRecord(timestamp=day * DAY, what="applied", who="policy shop/web", why="", **where)
 
 
 async def test_store_retention_prunes_and_retries_an_unavailable_store(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
-        tidying = RetentionTask(store, now=lambda: 365 * DAY)
-        await store.history.append([told(1), told(364)])
-        with closing(sqlite3.connect(tmp_path / "trimtab.db")) as meddler:
-            meddler.execute("ALTER TABLE trimtab_events RENAME TO away")
-            await tidying.prune()
-            meddler.execute("ALTER TABLE away RENAME TO trimtab_events")
-        await tidying.prune()
+        retention = RetentionTask(store, now=lambda: 365 * DAY)
+        await store.history.append([history_record(1), history_record(364)])
+        with closing(sqlite3.connect(tmp_path / "trimtab.db")) as connection:
+            connection.execute("ALTER TABLE trimtab_events RENAME TO away")
+            await retention.prune()
+            connection.execute("ALTER TABLE away RENAME TO trimtab_events")
+        await retention.prune()
         assert [each.timestamp for each in await store.history.find()] == [364 * DAY]

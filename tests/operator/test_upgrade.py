@@ -118,10 +118,10 @@ def test_policy_status_lists_deprecated_fields() -> None:
         )
         return {each["type"]: each for each in status["conditions"]}
 
-    told = conditions(FIRST_SPEC)["DeprecatedFields"]
-    assert (told["status"], told["reason"]) == ("True", "FieldsRenamed")
-    assert "spec.updateStrategy.besideHpa is deprecated" in told["message"]
-    assert "use spec.updateStrategy.canary.evidenceTimeout" in told["message"]
+    deprecated = conditions(FIRST_SPEC)["DeprecatedFields"]
+    assert (deprecated["status"], deprecated["reason"]) == ("True", "FieldsRenamed")
+    assert "spec.updateStrategy.besideHpa is deprecated" in deprecated["message"]
+    assert "use spec.updateStrategy.canary.evidenceTimeout" in deprecated["message"]
     assert "DeprecatedFields" not in conditions({"mode": "Auto"})
 
 

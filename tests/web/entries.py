@@ -1,4 +1,4 @@
-"""What a store has of one workload."""
+"""Builders of the history entries of one workload."""
 
 from trimtab.actuation.resources import to_manifest
 from trimtab.kube.kinds.pods import Resources

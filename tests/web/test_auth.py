@@ -1,4 +1,4 @@
-"""Who may look and who may act, by the word of a real API server; on a simulated operator's board."""
+"""Login and permissions of the dashboard, on the snapshot of a simulated operator."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ACT = f"/workloads/{ROW.namespace}/{ROW.kind}/{ROW.name}/hold"
 
 
 class Willing(SnapshotBackend):
-    """One that would let anybody act, and tells who did."""
+    """A backend that lets anybody act and records who did."""
 
     def __init__(self) -> None:
         super().__init__(SCENE)

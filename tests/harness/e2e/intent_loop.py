@@ -181,7 +181,7 @@ class Bed:
     recorder: AuditRecorder
     store: Store
 
-    async def turns(self, count: int, *, seconds: int = 15) -> None:
+    async def run_cycles(self, count: int, *, seconds: int = 15) -> None:
         for _ in range(count):
             await self.loop.run_once(float(self.world.now))
             self.world.pass_time(seconds)

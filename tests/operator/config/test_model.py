@@ -1,4 +1,4 @@
-"""What the operator can be told: by file, environment and flags, and what it says to what cannot be."""
+"""The configuration by file, environment and flags, and the errors of invalid settings."""
 
 import json
 import math
@@ -16,7 +16,9 @@ from trimtab.operator.config.model import Guardrail, OperatorConfig, restart_fie
 FILE = "/etc/trimtab/config.yaml"
 
 
-def refusal(text: str = "", *, environment: dict[str, str] | None = None, flags: tuple[str, ...] = ()) -> str:
+def load_error(
+    text: str = "", *, environment: dict[str, str] | None = None, flags: tuple[str, ...] = ()
+) -> str:
     with pytest.raises(ConfigurationError) as refused:
         load_configuration(text=text, origin=FILE, environment=environment or {}, flags=flags)
     return str(refused.value)
@@ -29,7 +31,7 @@ def test_config_default_excludes_system_namespaces() -> None:
     assert config.default_policy is None
 
 
-def test_flags_go_over_the_environment_and_that_over_the_file() -> None:
+def test_config_prefers_flags_to_environment_to_file() -> None:
     text = "disruptionLimits: {cluster: {maxConcurrent: 1, maxPerMinute: 1}, node: {maxConcurrent: 1}}"
     environment = {
         "TRIMTAB_DISRUPTION_LIMITS__CLUSTER__MAX_CONCURRENT": "2",
@@ -50,7 +52,7 @@ def test_flags_go_over_the_environment_and_that_over_the_file() -> None:
     assert config.disruption_limits.namespace == OperatorConfig().disruption_limits.namespace
 
 
-def test_variables_can_hold_lists_and_maps_and_reach_into_settings_of_a_provider() -> None:
+def test_config_variables_hold_lists_maps_and_settings_of_a_provider() -> None:
     config = load_configuration(
         environment={
             "TRIMTAB_LIMITS__FORBIDDEN_MODES": "[Auto]",
@@ -147,46 +149,46 @@ def test_config_ignores_service_variables_of_kubernetes() -> None:
     ],
 )
 def test_config_error_names_file_field_and_fix_in_one_line(text: str, line: str) -> None:
-    told = refusal(text)
-    assert told.startswith(f"{FILE}: {line}")
-    assert "\n" not in told
+    error = load_error(text)
+    assert error.startswith(f"{FILE}: {line}")
+    assert "\n" not in error
 
 
 def test_config_error_names_variable_or_flag() -> None:
-    told = refusal(environment={"TRIMTAB_DISRUPTION_LIMITS__CLUSTER__MAX_CONCURRENT": "many"})
+    error = load_error(environment={"TRIMTAB_DISRUPTION_LIMITS__CLUSTER__MAX_CONCURRENT": "many"})
     assert (
-        told
+        error
         == "TRIMTAB_DISRUPTION_LIMITS__CLUSTER__MAX_CONCURRENT: disruptionLimits.cluster.maxConcurrent: must be a whole number"
     )
-    assert refusal(flags=("dryRun=perhaps",)) == "dryRun: must be true or false"
-    assert refusal(flags=("dryRun",)) == "'dryRun': write a setting and its value, like dryRun=true"
+    assert load_error(flags=("dryRun=perhaps",)) == "dryRun: must be true or false"
+    assert load_error(flags=("dryRun",)) == "'dryRun': write a setting and its value, like dryRun=true"
 
 
 def test_config_rejects_a_misspelt_variable() -> None:
-    told = refusal(environment={"TRIMTAB_DRYRUN": "true"})
-    assert told == "TRIMTAB_DRYRUN: the operator has no such setting; did you mean TRIMTAB_DRY_RUN?"
-    told = refusal(environment={"TRIMTAB_PACE__CLUSTER__MAX_CONCURENT": "1"})
-    assert told.endswith("did you mean TRIMTAB_DISRUPTION_LIMITS__CLUSTER__MAX_CONCURRENT?")
+    error = load_error(environment={"TRIMTAB_DRYRUN": "true"})
+    assert error == "TRIMTAB_DRYRUN: the operator has no such setting; did you mean TRIMTAB_DRY_RUN?"
+    error = load_error(environment={"TRIMTAB_PACE__CLUSTER__MAX_CONCURENT": "1"})
+    assert error.endswith("did you mean TRIMTAB_DISRUPTION_LIMITS__CLUSTER__MAX_CONCURRENT?")
 
 
 @pytest.mark.parametrize(
     "setting", ["token", "password", "bearer_token", "api_key", "clientSecret", "headers.Authorization"]
 )
 def test_config_accepts_secrets_only_as_files(setting: str) -> None:
-    told = refusal(flags=(f"metricsSource.settings.{setting}=hunter2",))
-    assert "a secret is not allowed here" in told
-    assert f"metricsSource.settings.{setting}" in told
-    assert "hunter2" not in told
+    error = load_error(flags=(f"metricsSource.settings.{setting}=hunter2",))
+    assert "a secret is not allowed here" in error
+    assert f"metricsSource.settings.{setting}" in error
+    assert "hunter2" not in error
 
 
 @pytest.mark.parametrize("url", ["trimtab:hunter2@db/trimtab", "trimtab@db/trimtab?password=hunter2"])
 def test_config_rejects_and_hides_a_password_in_the_store_url(url: str) -> None:
-    told = refusal(f"store: {{url: 'postgresql://{url}'}}")
-    assert "passfile" in told
-    assert "hunter2" not in told
+    error = load_error(f"store: {{url: 'postgresql://{url}'}}")
+    assert "passfile" in error
+    assert "hunter2" not in error
 
 
-def test_config_marks_the_fields_that_need_a_restart() -> None:
+def test_config_documents_the_fields_that_need_a_restart() -> None:
     assert set(restart_fields()) == {
         "metrics_source", "additional_metrics_sources", "learning", "store", "namespace", "leader_election", "webhook", "address",
     }  # fmt: skip
@@ -247,7 +249,7 @@ def test_config_address_is_a_host_and_a_port(address: str, place: tuple[str | No
     assert split_address(load_configuration(environment={}, flags=[f"address='{address}'"]).address) == place
 
 
-def test_durations_are_written_as_in_policies() -> None:
+def test_config_reads_durations_as_policies_do() -> None:
     config = load_configuration(text="leaderElection: {leaseDuration: 1m}", environment={})
     assert config.leader_election.lease_duration == Duration.parse("60s")
 

@@ -34,7 +34,7 @@ class Mounted:
 
 
 @pytest.fixture
-def mounted(tmp_path: Path) -> Mounted:
+def mounted_config(tmp_path: Path) -> Mounted:
     return Mounted(tmp_path, "dryRun: true\n")
 
 
@@ -42,20 +42,20 @@ def live_from(path: Path, metrics: Metrics | None = None) -> ConfigReloader:
     return ConfigReloader(path, environment={}, metrics=metrics)
 
 
-async def test_reloader_notices_a_swapped_configmap(mounted: Mounted) -> None:
-    live = live_from(mounted.path)
-    heard: asyncio.Queue[OperatorConfig] = asyncio.Queue()
-    live.subscribe(heard.put_nowait)
+async def test_reloader_notices_a_swapped_configmap(mounted_config: Mounted) -> None:
+    live = live_from(mounted_config.path)
+    reloads: asyncio.Queue[OperatorConfig] = asyncio.Queue()
+    live.subscribe(reloads.put_nowait)
     following = asyncio.create_task(live.run(interval=0.01))
     try:
         assert live.current.dry_run
-        mounted.swap("dryRun: false\n")
+        mounted_config.swap("dryRun: false\n")
         async with asyncio.timeout(60):
-            told = await heard.get()
+            reloaded = await reloads.get()
     finally:
         following.cancel()
-    assert not told.dry_run
-    assert live.current == told
+    assert not reloaded.dry_run
+    assert live.current == reloaded
 
 
 def test_reloader_notices_a_change_of_equal_length_and_time(tmp_path: Path) -> None:
@@ -73,43 +73,45 @@ def test_reloader_notices_a_change_of_equal_length_and_time(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "bad", ["dryRun: [", "dryRun: maybe", "disruptionLimits: {node: {maxConcurrent: 0}}", "\udcff"]
 )
-def test_reloader_keeps_the_old_configuration_and_reports_a_bad_file_once(mounted: Mounted, bad: str) -> None:
+def test_reloader_keeps_the_old_configuration_and_reports_a_bad_file_once(
+    mounted_config: Mounted, bad: str
+) -> None:
     metrics = Metrics()
-    live = live_from(mounted.path, metrics)
-    mounted.swap("")
-    mounted.path.write_bytes(bad.encode(errors="surrogateescape"))
+    live = live_from(mounted_config.path, metrics)
+    mounted_config.swap("")
+    mounted_config.path.write_bytes(bad.encode(errors="surrogateescape"))
     with capture_logs() as logged:
         live.reload()
         live.reload()
     assert live.current.dry_run, "as it was"
-    assert str(mounted.path) in live.problem
+    assert str(mounted_config.path) in live.problem
     (line,) = logged
     assert (line["event"], line["error"]) == ("config.rejected", live.problem)
     assert metrics.registry.get_sample_value("trimtab_config_reloads_total", {"result": "rejected"}) == 1
 
 
-def test_reloader_keeps_the_old_configuration_while_the_file_is_missing(mounted: Mounted) -> None:
-    live = live_from(mounted.path)
-    mounted.path.unlink()
+def test_reloader_keeps_the_old_configuration_while_the_file_is_missing(mounted_config: Mounted) -> None:
+    live = live_from(mounted_config.path)
+    mounted_config.path.unlink()
     live.reload()
     assert live.current.dry_run
     assert "cannot be read" in live.problem
-    mounted.path.write_text("dryRun: true\n")  # the same as before it was gone
+    mounted_config.path.write_text("dryRun: true\n")  # the same as before it was gone
     live.reload()
     assert live.problem == ""
 
 
 @pytest.mark.parametrize("empty", ["", "\n", "# all of it is gone\n", "---\n"])
-def test_config_keeps_the_last_good_one_when_its_file_is_emptied(mounted: Mounted, empty: str) -> None:
+def test_config_keeps_the_last_good_one_when_its_file_is_emptied(mounted_config: Mounted, empty: str) -> None:
     """All defaults would turn the dry run off."""
-    live = live_from(mounted.path)
-    mounted.swap(empty)
+    live = live_from(mounted_config.path)
+    mounted_config.swap(empty)
     live.reload()
     assert (live.current.dry_run, live.problem) == (
         True,
-        f"{mounted.path}: the file is empty; write {{}} if you want all defaults",
+        f"{mounted_config.path}: the file is empty; write {{}} if you want all defaults",
     )
-    mounted.swap("{}\n")
+    mounted_config.swap("{}\n")
     live.reload()
     assert (live.current.dry_run, live.problem) == (False, "")
 
@@ -118,22 +120,22 @@ async def test_config_waits_until_its_file_has_stopped_changing(tmp_path: Path) 
     path = tmp_path / "config.yaml"
     path.write_text("dryRun: true\nlimits: {excludedNamespaces: [payments]}\n")
     live = live_from(path)
-    heard: list[OperatorConfig] = []
-    live.subscribe(heard.append)
+    reloads: list[OperatorConfig] = []
+    live.subscribe(reloads.append)
     path.write_text("dryRun: true\n")  # the first part of what is being written
     assert not live._is_stable()
     path.write_text("dryRun: true\nlimits: {excludedNamespaces: [payments, shop]}\n")
     following = asyncio.create_task(live.run(interval=0.01))
     async with asyncio.timeout(60):
-        while not heard:
+        while not reloads:
             await asyncio.sleep(0.01)
     following.cancel()
-    assert [each.limits.excluded_namespaces for each in heard] == [("payments", "shop")]
+    assert [each.limits.excluded_namespaces for each in reloads] == [("payments", "shop")]
 
 
-def test_reloader_delays_only_fields_that_need_a_restart(mounted: Mounted) -> None:
-    live = live_from(mounted.path)
-    mounted.swap("dryRun: false\naddress: ':9999'\nstore: {url: other.db}\n")
+def test_reloader_delays_only_fields_that_need_a_restart(mounted_config: Mounted) -> None:
+    live = live_from(mounted_config.path)
+    mounted_config.swap("dryRun: false\naddress: ':9999'\nstore: {url: other.db}\n")
     with capture_logs() as logged:
         live.reload()
     assert not live.current.dry_run
@@ -146,11 +148,13 @@ def test_reloader_delays_only_fields_that_need_a_restart(mounted: Mounted) -> No
     } in logged
 
 
-def test_flags_and_environment_stay_above_the_new_file(mounted: Mounted) -> None:
+def test_reloader_keeps_flags_and_environment_above_the_new_file(mounted_config: Mounted) -> None:
     live = ConfigReloader(
-        mounted.path, environment={"TRIMTAB_DRY_RUN": "true"}, flags=["disruptionLimits.node.maxConcurrent=7"]
+        mounted_config.path,
+        environment={"TRIMTAB_DRY_RUN": "true"},
+        flags=["disruptionLimits.node.maxConcurrent=7"],
     )
-    mounted.swap("dryRun: false\npace: {node: {maxConcurrent: 1, maxPerMinute: 1}}\n")
+    mounted_config.swap("dryRun: false\npace: {node: {maxConcurrent: 1, maxPerMinute: 1}}\n")
     live.reload()
     assert live.current.dry_run
     assert (
@@ -167,7 +171,7 @@ def test_reloader_requires_a_valid_first_file(tmp_path: Path) -> None:
         live_from(tmp_path / "config.yaml")
 
 
-def test_reloader_without_a_file_follows_nothing() -> None:
+def test_reloader_without_a_file_watches_nothing() -> None:
     live = ConfigReloader(None, environment={})
     live.reload()
     assert live.current == OperatorConfig()

@@ -1,4 +1,4 @@
-"""How much more there is to have: of nodes, quotas and caps."""
+"""Available capacity of nodes, quotas and guardrails."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from msgspec.structs import replace
 from trimtab.intents.capacity import Capacity
 from trimtab.intents.constraints import PlanConstraints
 from trimtab.intents.state import ContainerSize, PodState, TargetState
-from trimtab.kube.kinds.nodes import Node
-from trimtab.kube.kinds.nodes import NodeResources as NodeRoom
+from trimtab.kube.kinds.nodes import Node, NodeResources
 from trimtab.kube.kinds.pods import Container, Pod, Resources
 from trimtab.kube.kinds.quotas import ResourceList, ResourceQuota
 from trimtab.operator.config.intents import IntentSettings
@@ -24,8 +23,8 @@ STATE = TargetState(
 
 
 def node(name: str, *, cpu: int = 4000, unschedulable: bool = False) -> Node:
-    room = NodeRoom(cpu=cpu, memory=16 * GIB, pods=110)
-    return Node(name, name, 1, room, room, True, unschedulable, 0, (), ())
+    capacity = NodeResources(cpu=cpu, memory=16 * GIB, pods=110)
+    return Node(name, name, 1, capacity, capacity, True, unschedulable, 0, (), ())
 
 
 def pod(name: str, on: str, cpu: int) -> Pod:
@@ -35,7 +34,7 @@ def pod(name: str, on: str, cpu: int) -> Pod:
     )
 
 
-def narrowed(
+def constrain(
     *,
     quotas: tuple[ResourceQuota, ...] = (),
     nodes: tuple[Node, ...] = (),
@@ -43,18 +42,18 @@ def narrowed(
     **guardrail: object,
 ) -> PlanConstraints:
     settings = IntentSettings.model_validate({"guardrails": [guardrail]})
-    room: Capacity = available_capacity(
+    capacity: Capacity = available_capacity(
         nodes=nodes or (node("a"),),
         pods=[pod("web-0", "a", 1000), other or pod("other", "a", 500)],
         quotas=quotas,
         targets={"shop": [STATE]},
         settings=settings,
     )
-    return room.constrain(PlanConstraints(), STATE, "shop")
+    return capacity.constrain(PlanConstraints(), STATE, "shop")
 
 
 def test_available_capacity_subtracts_pods_of_node() -> None:
-    limits = narrowed()
+    limits = constrain()
     assert limits.extra_cpu_in_place == 2.5
     assert limits.extra_pods == 2
 
@@ -63,11 +62,11 @@ def test_available_capacity_subtracts_pod_level_resources_and_overhead() -> None
     other = replace(
         pod("other", "a", 500), pod_resources=Resources(cpu_request=1500), overhead=Resources(cpu_request=250)
     )
-    assert narrowed(other=other).extra_cpu_in_place == 1.25
+    assert constrain(other=other).extra_cpu_in_place == 1.25
 
 
 def test_available_capacity_of_cordoned_node_allows_growth() -> None:
-    limits = narrowed(nodes=(node("a", unschedulable=True),))
+    limits = constrain(nodes=(node("a", unschedulable=True),))
     assert limits.extra_pods == 0
     assert limits.extra_cpu_in_place == 2.5
 
@@ -84,6 +83,6 @@ def test_available_capacity_respects_quota_and_cap() -> None:
         ResourceList(),
         is_scoped=False,
     )
-    assert narrowed(quotas=(quota,)).extra_cpu == 1.5
-    assert narrowed(quotas=(quota,), maxTotalCpu="2").extra_cpu == 1.0
-    assert narrowed(maxTotalPods=2).extra_pods == 1
+    assert constrain(quotas=(quota,)).extra_cpu == 1.5
+    assert constrain(quotas=(quota,), maxTotalCpu="2").extra_cpu == 1.0
+    assert constrain(maxTotalPods=2).extra_pods == 1

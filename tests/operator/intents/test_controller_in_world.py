@@ -39,7 +39,7 @@ async def test_controller_serves_other_intents_when_one_profile_has_backticks(tm
     async with bed(
         world(), [intent(objectives=[P99]), other], [LATENCY, theirs], answers, folder=tmp_path
     ) as found:
-        await found.turns(8)
+        await found.run_cycles(8)
         assert min(filter(None, found.cpu_limits)) > 500
         assert (
             found.conditions("cart")["Ready"] == "False"
@@ -58,7 +58,7 @@ async def test_controller_serves_other_intents_when_one_cannot_be_observed(tmp_p
             return good(key)  # type: ignore[arg-type]
 
         found.operator.cluster_state.get = get  # type: ignore[method-assign,assignment]
-        await found.turns(8)
+        await found.run_cycles(8)
         assert min(filter(None, found.cpu_limits)) > 500
 
 
@@ -78,7 +78,7 @@ async def test_controller_ignores_single_restart_in_the_past(tmp_path: Path) -> 
     async with bed(
         one, [intent(objectives=[up])], [profile("up", type="availability")], answers, folder=tmp_path
     ) as found:
-        await found.turns(60)
+        await found.run_cycles(60)
         assert found.conditions()["Met"] == "True"
         assert not [each for each in one.written if each == "evict" or each.startswith("scale")]
 
@@ -90,7 +90,7 @@ async def test_controller_keeps_redundancy_for_availability_objective(tmp_path: 
     async with bed(
         one, [intent(objectives=[up])], [profile("up", type="availability")], answers, folder=tmp_path
     ) as found:
-        await found.turns(120)
+        await found.run_cycles(120)
         assert len(one.pods_by_name) >= 2
 
 
@@ -101,7 +101,7 @@ async def test_controller_scales_out_single_pod_for_four_nines(tmp_path: Path) -
     async with bed(
         one, [intent(objectives=[up])], [profile("up", type="availability")], answers, folder=tmp_path
     ) as found:
-        await found.turns(20)
+        await found.run_cycles(20)
         assert len(one.pods_by_name) >= 2
 
 
@@ -111,26 +111,26 @@ async def test_controller_releases_nothing_without_capacity_objective(tmp_path: 
     one = world(cpu=2000, replicas=3)
     start = one.now
 
-    def wanted(at: float) -> float:
+    def demand_at(at: float) -> float:
         return 0.12 + 1.94 * (1 - cos(2 * pi * (at - start) / 86_400))
 
-    def used(at: float) -> float:
-        return min(wanted(at), cores(one))
+    def usage_at(at: float) -> float:
+        return min(demand_at(at), cores(one))
 
     query = {} if kind == "availability" else {"query": 'sum(rate(requests{app="$name"}[1m]))'}
     value = 0.99 if kind == "availability" else 1.0
     objective = {"name": "kpi", "value": value, "measuredBy": "kpi"}
     answers: dict[str, Value] = {
-        "requests": lambda at: 100 * used(at),
+        "requests": lambda at: 100 * usage_at(at),
         "count(rate": 3,
-        "cpu_usage": used,
+        "cpu_usage": usage_at,
         "working_set": 200 * MIB,
     }
     profiles = [profile("kpi", type=kind, **query)]
     async with bed(one, [intent(objectives=[objective])], profiles, answers, folder=tmp_path) as found:
         for _ in range(48):
-            await found.turns(1, seconds=900)
-            assert cores(one) >= wanted(one.now)
+            await found.run_cycles(1, seconds=900)
+            assert cores(one) >= demand_at(one.now)
 
 
 async def test_controller_raises_cpu_of_saturated_pods_without_capacity_objective(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ async def test_controller_raises_cpu_of_saturated_pods_without_capacity_objectiv
     async with bed(
         one, [intent(objectives=[up])], [profile("up", type="availability")], answers, folder=tmp_path
     ) as found:
-        await found.turns(60)
+        await found.run_cycles(60)
         assert cores(one) > 1.5
 
 
@@ -170,12 +170,12 @@ async def _peak_cores(window: int, folder: Path) -> float:
     async with bed(
         one, [wants], [profile("p99", type="latency", query=query)], answers, folder=folder
     ) as found:
-        for turn in range(200):
-            load = 200.0 if turn < 40 else 400.0
+        for cycle in range(200):
+            load = 200.0 if cycle < 40 else 400.0
             busy = load * 0.01 / cores(one)
             seen.append((one.now, 0.02 + (0.03 / (1 - busy) if busy < 0.95 else 0.6)))
-            await found.turns(1)
-            peak = max(peak, cores(one) if turn >= 40 else 0.0)
+            await found.run_cycles(1)
+            peak = max(peak, cores(one) if cycle >= 40 else 0.0)
     return peak
 
 
@@ -192,7 +192,7 @@ async def test_capacity_counts_workload_of_several_intents_once(tmp_path: Path, 
         folder=tmp_path,
         settings={"guardrails": [{"maxTotalCpu": "8"}]},
     ) as found:
-        await found.turns(40)
+        await found.run_cycles(40)
         assert cores(one) == pytest.approx(8, abs=0.5)
 
 
@@ -206,7 +206,7 @@ async def test_controller_treats_cpu_as_unknown_while_pods_are_not_scraped(tmp_p
         "working_set": 200 * MIB,
     }
     async with bed(one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
-        await found.turns(60)
+        await found.run_cycles(60)
         assert cores(one) == 4
 
 
@@ -216,7 +216,7 @@ async def test_controller_raises_memory_during_retry_delay_after_revert(tmp_path
     one.annotations = encode_change_annotations(ChangeAnnotations(reverted=reverted), uid="uid-web")
     answers: dict[str, Value] = {"latency": 0.05, "count(rate": 2, "cpu_usage": 0.5, "working_set": 497 * MIB}
     async with bed(one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
-        await found.turns(20)
+        await found.run_cycles(20)
         assert min(filter(None, found.memory_limits)) > 512 * MIB
 
 
@@ -227,7 +227,7 @@ async def test_controller_records_changes_of_a_plan(tmp_path: Path) -> None:
     async with bed(
         one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path, settings=settings
     ) as found:
-        await found.turns(12)
+        await found.run_cycles(12)
         started, applied = (await found.history())[:2]
         assert [(each.what, each.transition) for each in (started, applied)] == [
             ("applying", "Started"),
@@ -248,9 +248,9 @@ async def test_controller_records_relief_of_oom_kills_and_counts_its_revert(tmp_
     async with bed(one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
         larger = Resources(500, 500, 640 * MIB, 640 * MIB)
         found.safe_sizes.answer = SafeSize(640 * MIB, "OOM-killed", {"web": larger})
-        await found.turns(1)
+        await found.run_cycles(1)
         found.safe_sizes.answer = SafeSize(0.0)
-        await found.turns(60)
+        await found.run_cycles(60)
         history = await found.history()
         assert [each.what for each in history] == ["applying", "reverted"]
         assert {each.who for each in history} == {"Intent shop/web"}
@@ -266,7 +266,7 @@ async def test_controller_resizes_new_pods_under_a_hold(tmp_path: Path) -> None:
     one.replace_pod("web-0")
     answers: dict[str, Value] = {"latency": 0.05, "count(rate": 2, "cpu_usage": 0.5, "working_set": 200 * MIB}
     async with bed(one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
-        await found.turns(4)
+        await found.run_cycles(4)
         assert found.cpu_limits == {1500}
 
 
@@ -292,7 +292,7 @@ async def test_controller_does_not_trade_pods_for_size_with_hpa(tmp_path: Path) 
     }
     async with bed(one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
         found.informers.put(HPAS, hpa)
-        await found.turns(60)
+        await found.run_cycles(60)
         assert max(filter(None, found.cpu_limits)) <= 1100
 
 
@@ -311,12 +311,12 @@ async def test_controller_does_not_repeat_action_after_crash_before_status_write
 
         found.loop._status_writer.write_observed = crash  # type: ignore[method-assign]
         with pytest.raises(KilledError):
-            await found.turns(10)
+            await found.run_cycles(10)
         status = msgspec.json.encode(found.status())
     replicas = one.replicas
     again = IntentRecord("shop", "web", "uid-web", 1, 1, 0, wants.spec, "", status)
     async with bed(one, [again], [LATENCY], answers, folder=tmp_path, settings=settings) as found:
-        await found.turns(2)
+        await found.run_cycles(2)
         assert one.replicas == replicas
 
 
@@ -327,11 +327,11 @@ async def test_controller_cools_down_after_action_of_another_intent(tmp_path: Pa
     async with bed(
         one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path, settings=settings
     ) as found:
-        await found.turns(1)
+        await found.run_cycles(1)
         replicas = one.replicas
         assert replicas > 2
         found.informers.put(INTENTS, intent("urgent", objectives=[P99], priority=0.9))
-        await found.turns(2)
+        await found.run_cycles(2)
         assert one.replicas == replicas
 
 
@@ -350,7 +350,7 @@ async def test_controller_keeps_memory_above_safe_minimum(tmp_path: Path) -> Non
         folder.mkdir()
         async with bed(one, [intent(objectives=[P99])], [LATENCY], answers, folder=folder) as found:
             found.safe_sizes.answer = SafeSize(least, "peak of a week")
-            await found.turns(120)
+            await found.run_cycles(120)
             assert min(filter(None, found.memory_limits)) >= min(least, 800 * MIB)
             assert cores(one) < 3
 
@@ -364,7 +364,7 @@ async def test_controller_keeps_a_cpu_limit_above_the_safe_minimum(tmp_path: Pat
         one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path, settings=settings
     ) as found:
         found.safe_sizes.answer = SafeSize(0.0, "", min_cpu=least)
-        await found.turns(120)
+        await found.run_cycles(120)
         released = min(filter(None, found.cpu_limits))
         assert released >= min(1000, 1000 * least)
         assert (released < 750) == (least == 0.0)
@@ -375,7 +375,7 @@ async def test_controller_raises_memory_after_oom_kill_regardless_of_objectives(
     answers: dict[str, Value] = {"latency": 0.05, "count(rate": 2, "cpu_usage": 0.5, "working_set": 200 * MIB}
     async with bed(one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
         found.safe_sizes.answer = SafeSize(0.0, "", {"web": Resources(500, 500, 768 * MIB, 768 * MIB)})
-        await found.turns(4)
+        await found.run_cycles(4)
         assert found.memory_limits == {768 * MIB}
         assert found.cpu_limits == {500}
 
@@ -453,10 +453,10 @@ async def test_controller_reports_no_availability_of_pods_that_never_were_ready(
     async with bed(
         one, [intent(objectives=[up])], [profile("up", type="availability")], {}, folder=tmp_path
     ) as found:
-        await found.turns(1)
+        await found.run_cycles(1)
         assert found.conditions()["Met"] == "Unknown"
         assert "pods that are starting" in str(found.status())
-        await found.turns(25)
+        await found.run_cycles(25)
         assert found.conditions()["Met"] == "False"
         assert one.written == []
 
@@ -469,7 +469,7 @@ async def test_new_pods_of_an_intent_are_admitted_with_its_size(
     one = world(cpu=500)
     answers: dict[str, Value] = {"latency{": 0.2, "count(rate": 2, "cpu_usage": 0.8, "working_set": 200 * MIB}
     async with bed(one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
-        await found.turns(40)
+        await found.run_cycles(40)
         assert one.change_annotations.applied is not None
         (size,) = one.change_annotations.applied.sizes.values()
         assert size.cpu_request != 500
@@ -494,17 +494,17 @@ async def test_controller_reports_oom_kills_regardless_of_objectives(
 ) -> None:
     answers: dict[str, Value] = {"latency": latency, "count(rate": 2, "cpu_usage": 0.5}
     async with bed(world(), [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
-        await found.turns(1)
+        await found.run_cycles(1)
         assert KILLED not in found.message("Met")
         relief = {"web": Resources(500, 500, 768 * MIB, 768 * MIB)}
         found.safe_sizes.answer = SafeSize(0.0, "", relief, KILLED)
-        await found.turns(4)
+        await found.run_cycles(4)
         assert KILLED in found.message("Met")
         assert [each for each in found.events.events if each[1] == "OOMKilled"] == [
             ("Warning", "OOMKilled", KILLED)
         ]
         found.safe_sizes.answer = SafeSize(0.0, "")
-        await found.turns(1)
+        await found.run_cycles(1)
         assert "OOM-killed" not in found.message("Met")
 
 
@@ -515,7 +515,7 @@ async def test_controller_explains_why_killed_container_gets_no_more_memory(tmp_
     ) as found:
         relief = {"web": Resources(500, 500, 768 * MIB, 768 * MIB)}
         found.safe_sizes.answer = SafeSize(0.0, "", relief, KILLED)
-        await found.turns(2)
+        await found.run_cycles(2)
         assert found.memory_limits == {512 * MIB}
         assert f"{KILLED}; not done: the operator runs with dryRun" in found.message("Met")
 
@@ -538,7 +538,7 @@ async def test_controller_does_not_feed_leak_of_one_pod(tmp_path: Path) -> None:
         "working_set": leaking,
     }
     async with bed(one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
-        await found.turns(240, seconds=60)
+        await found.run_cycles(240, seconds=60)
         assert found.memory_limits == {512 * MIB}
 
 
@@ -554,7 +554,7 @@ async def test_controller_stops_feeding_leak_of_all_pods(tmp_path: Path) -> None
 
     answers: dict[str, Value] = {"latency": 0.05, "count(rate": 2, "cpu_usage": 0.5, "working_set": leaking}
     async with bed(one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
-        await found.turns(240, seconds=60)
+        await found.run_cycles(240, seconds=60)
         assert max(filter(None, found.memory_limits)) <= 1024 * MIB
 
 
@@ -573,10 +573,10 @@ async def test_controller_plans_from_effective_size_after_pods_are_replaced(
         "working_set": 200 * MIB,
     }
     async with bed(one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
-        await found.turns(40)
+        await found.run_cycles(40)
         for name in list(one.pods_by_name)[:replaced]:
             one.replace_pod(name)
         slow[0] = 0.13
         for _ in range(6):
-            await found.turns(1)
+            await found.run_cycles(1)
             assert min(filter(None, found.cpu_limits)) >= 2000

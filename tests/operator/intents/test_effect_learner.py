@@ -1,4 +1,4 @@
-"""What intents have taught: it is kept, learned from, and not missed too much when the store is away."""
+"""The effect learner: effects are learned, stored, and learned without a store too."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def state(cpu: float, latency: float) -> TargetState:
     return TargetState(objectives={"p99": latency}, replicas=2, sizes=(size,), load=20.0, cpu_used=0.5)
 
 
-class Away:
-    """A store that is away."""
+class UnavailableStore:
+    """A store that is unavailable."""
 
     def __getattr__(self, _: str) -> Any:
         return self
@@ -41,27 +41,27 @@ class Away:
         raise UnavailableError("the store is away")
 
 
-async def taught(lessons: EffectLearner) -> float:
-    """What is expected of twice the CPU, before and after it was seen to help a lot: the ratio."""
-    await lessons.restore(GOAL, now=0.0)
+async def expected_ratio(learner: EffectLearner) -> float:
+    """Return the ratio of the predicted latencies with twice the CPU, after and before learning that CPU helps a lot."""
+    await learner.restore(GOAL, now=0.0)
 
-    def expected() -> float:
+    def predicted_latency() -> float:
         now, then = state(0.5, 0.4), state(1.0, 0.4)
-        (after,) = lessons.get_effects(GOAL, now).predict(now, [then], group="vertical_scaling")
+        (after,) = learner.get_effects(GOAL, now).predict(now, [then], group="vertical_scaling")
         return after.objectives["p99"] or 0.0
 
-    before = expected()
+    before = predicted_latency()
     for number in range(24):
         cpu, latency = ((0.5, 0.4), (0.75, 0.1), (1.0, 0.02))[number % 3]
-        await lessons.record(GOAL, state(cpu, latency), None, now=100.0 * number)
-    assert await lessons.refit(GOAL, now=10_000.0)
-    await lessons.flush()
-    return expected() / before
+        await learner.record(GOAL, state(cpu, latency), None, now=100.0 * number)
+    assert await learner.refit(GOAL, now=10_000.0)
+    await learner.flush()
+    return predicted_latency() / before
 
 
 async def test_effect_learner_restores_learned_effects(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
-        assert await taught(EffectLearner(store, cluster="prod", settings=lambda: SETTINGS)) < 0.8
+        assert await expected_ratio(EffectLearner(store, cluster="prod", settings=lambda: SETTINGS)) < 0.8
         assert len(await store.events.find(name=GOAL.intent)) == 24
         again = EffectLearner(store, cluster="prod", settings=lambda: SETTINGS)
         await again.restore(GOAL, now=10_000.0)
@@ -72,59 +72,59 @@ async def test_effect_learner_restores_learned_effects(tmp_path: Path) -> None:
 
 
 async def test_effect_learner_learns_without_store() -> None:
-    lessons = EffectLearner(Away(), cluster="prod", settings=lambda: SETTINGS)  # type: ignore[arg-type]
-    assert await taught(lessons) < 0.8
-    await lessons.flush()
+    learner = EffectLearner(UnavailableStore(), cluster="prod", settings=lambda: SETTINGS)  # type: ignore[arg-type]
+    assert await expected_ratio(learner) < 0.8
+    await learner.flush()
 
 
-class Late:
-    """A store that is away until it is there."""
+class LateStore:
+    """A store that is unavailable at first."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.there = False
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._store if self.there else Away(), name)
+        return getattr(self._store if self.there else UnavailableStore(), name)
 
 
 async def test_effect_learner_retries_restore_before_saving(
     tmp_path: Path,
 ) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
-        await taught(EffectLearner(store, cluster="prod", settings=lambda: SETTINGS))
+        await expected_ratio(EffectLearner(store, cluster="prod", settings=lambda: SETTINGS))
         kept = await store.effects.find(cluster="prod", name=GOAL.intent)
-        late = Late(store)
-        lessons = EffectLearner(late, cluster="prod", settings=lambda: SETTINGS)  # type: ignore[arg-type]
-        assert await lessons.restore(GOAL, now=10_000.0) is None
+        late = LateStore(store)
+        learner = EffectLearner(late, cluster="prod", settings=lambda: SETTINGS)  # type: ignore[arg-type]
+        assert await learner.restore(GOAL, now=10_000.0) is None
         late.there = True
-        await lessons.record(GOAL, state(0.5, 0.4), None, now=10_001.0)
-        assert await lessons.refit(GOAL, now=10_001.0)
+        await learner.record(GOAL, state(0.5, 0.4), None, now=10_001.0)
+        assert await learner.refit(GOAL, now=10_001.0)
         assert await store.effects.find(cluster="prod", name=GOAL.intent) == kept
-        assert await lessons.restore(GOAL, now=10_100.0) is not None
+        assert await learner.restore(GOAL, now=10_100.0) is not None
         assert (
-            lessons.get_effects(GOAL, state(0.5, 0.4)).learned_models["p99"].encode().items()
+            learner.get_effects(GOAL, state(0.5, 0.4)).learned_models["p99"].encode().items()
             <= kept[0].data.items()
         )
-        assert await lessons.refit(GOAL, now=20_000.0)
-        assert lessons.get_effects(GOAL, state(0.5, 0.4)).learned_models["p99"].encode()["samples"] == 25
+        assert await learner.refit(GOAL, now=20_000.0)
+        assert learner.get_effects(GOAL, state(0.5, 0.4)).learned_models["p99"].encode()["samples"] == 25
 
 
 async def test_effect_learner_does_not_record_unchanged_states_every_cycle(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
-        lessons = EffectLearner(store, cluster="prod", settings=lambda: SETTINGS)
+        learner = EffectLearner(store, cluster="prod", settings=lambda: SETTINGS)
         for number in range(10):
-            await lessons.record(GOAL, state(0.5, 0.4 + number / 100), None, now=5.0 * number)
-        await lessons.flush()
+            await learner.record(GOAL, state(0.5, 0.4 + number / 100), None, now=5.0 * number)
+        await learner.flush()
         assert len(await store.events.find(name=GOAL.intent)) == 1
 
 
 async def test_effect_learner_records_again_after_clock_was_ahead(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
-        lessons = EffectLearner(store, cluster="prod", settings=lambda: SETTINGS)
+        learner = EffectLearner(store, cluster="prod", settings=lambda: SETTINGS)
         for now in (86_400.0, 60.0):
-            await lessons.record(GOAL, state(0.5, 0.4), None, now=now)
-        await lessons.flush()
+            await learner.record(GOAL, state(0.5, 0.4), None, now=now)
+        await learner.flush()
         assert len(await store.events.find(name=GOAL.intent)) == 2
 
 
@@ -135,7 +135,7 @@ async def test_effect_learner_keeps_only_informative_states(tmp_path: Path) -> N
         objectives=(*GOAL.objectives, Objective(name="up", value=0.99, kind=KPIType.AVAILABILITY)),
     )
 
-    def seen(minute: int) -> TargetState:
+    def observed_state(minute: int) -> TargetState:
         pods = tuple(
             PodState(name=f"web-{each}", node=f"node-{each}", availability=0.5 + minute / 1000)
             for each in range(100)
@@ -144,20 +144,20 @@ async def test_effect_learner_keeps_only_informative_states(tmp_path: Path) -> N
         return replace(found, objectives={**found.objectives, "up": 0.9}, pods=pods, replicas=100)
 
     async with Store.open(tmp_path / "trimtab.db") as store:
-        lessons = EffectLearner(store, cluster="prod", settings=lambda: SETTINGS)
-        await lessons.restore(wanted, now=0.0)
+        learner = EffectLearner(store, cluster="prod", settings=lambda: SETTINGS)
+        await learner.restore(wanted, now=0.0)
         tracemalloc.start()
         for minute in range(60):
-            await lessons.record(wanted, seen(minute), None, now=60.0 * minute)
-            await lessons.flush()
+            await learner.record(wanted, observed_state(minute), None, now=60.0 * minute)
+            await learner.flush()
         held, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert held < 60 * 100 * 50, "less than fifty bytes a pod a minute"
         again = EffectLearner(store, cluster="prod", settings=lambda: SETTINGS)
         await again.restore(wanted, now=3600.0)
-        for each in (lessons, again):
+        for each in (learner, again):
             assert await each.refit(wanted, now=3600.0)
-            learned = each.get_effects(wanted, seen(60)).learned_models
+            learned = each.get_effects(wanted, observed_state(60)).learned_models
             assert learned["p99"].encode()["samples"] == 60
             assert learned["up"].encode()["new"] == pytest.approx((100 * 0.559 + 20 * 0.99) / 120)
 
@@ -166,12 +166,12 @@ async def test_effect_learner_ignores_effects_of_another_target(tmp_path: Path) 
     """An Intent that is pointed at another workload, or a workload that was replaced by another of the same name."""
     mine, other = replace(GOAL, target="Deployment/web 1"), replace(GOAL, target="Deployment/web 2")
     async with Store.open(tmp_path / "trimtab.db") as store:
-        lessons = EffectLearner(store, cluster="prod", settings=lambda: SETTINGS)
-        await lessons.restore(other, now=0.0)
+        learner = EffectLearner(store, cluster="prod", settings=lambda: SETTINGS)
+        await learner.restore(other, now=0.0)
         for minute in range(30):
-            await lessons.record(other, state(0.5 + minute % 3, 0.01), None, now=minute * 61.0)
-        await lessons.refit(other, now=1900.0)
-        await lessons.flush()
+            await learner.record(other, state(0.5 + minute % 3, 0.01), None, now=minute * 61.0)
+        await learner.refit(other, now=1900.0)
+        await learner.flush()
         unknown = (
             EffectLearner(store, cluster="prod", settings=lambda: SETTINGS)
             .get_effects(mine, state(0.5, 0.4))
@@ -187,9 +187,9 @@ async def test_effect_learner_ignores_effects_of_another_target(tmp_path: Path) 
 
 
 async def test_effect_learner_separates_clusters(tmp_path: Path) -> None:
-    """Of two clusters that share a store, one may have far more to tell."""
+    """Two clusters may share a store, and one may have far more events."""
     async with Store.open(tmp_path / "trimtab.db") as store:
-        await taught(EffectLearner(store, cluster="prod", settings=lambda: SETTINGS))
+        await expected_ratio(EffectLearner(store, cluster="prod", settings=lambda: SETTINGS))
         mine = await store.effects.find(cluster="prod", name=GOAL.intent)
         other = await store.events.find(name=GOAL.intent)
         for number in range(200):
@@ -209,18 +209,18 @@ async def test_effect_learner_separates_clusters(tmp_path: Path) -> None:
 async def test_effect_learner_restores_events_of_the_day_after_a_quiet_night(tmp_path: Path) -> None:
     """`learningPeriod` holds, however many events there are."""
     async with Store.open(tmp_path / "trimtab.db") as store:
-        lessons = EffectLearner(store, cluster="prod", settings=lambda: SETTINGS)
-        await lessons.restore(GOAL, now=0.0)
+        learner = EffectLearner(store, cluster="prod", settings=lambda: SETTINGS)
+        await learner.restore(GOAL, now=0.0)
         now = 0.0
         for minute in range(24 * 60):
             now += 61.0
             by_day = minute < 14 * 60
             cpu = (0.5, 1.0, 2.0, 4.0)[(minute // 30) % 4] if by_day else 0.5
-            await lessons.record(GOAL, state(cpu, 0.3 / cpu), None, now=now)
-        await lessons.flush()
+            await learner.record(GOAL, state(cpu, 0.3 / cpu), None, now=now)
+        await learner.flush()
         again = EffectLearner(store, cluster="prod", settings=lambda: SETTINGS)
         await again.restore(GOAL, now=now)
-        for found in (lessons, again):
+        for found in (learner, again):
             seen = {each.cpu for _, each in found._get_record(GOAL).recent}
             assert seen == {0.5, 1.0, 2.0, 4.0}
             assert len(found._get_record(GOAL).recent) <= 700
@@ -238,13 +238,13 @@ async def test_effect_learner_does_not_wait_for_frozen_store(
             await append(records)
 
         monkeypatch.setattr(store.events, "append", frozen)
-        lessons = EffectLearner(store, cluster="prod", settings=lambda: SETTINGS)
-        writing = asyncio.create_task(lessons.run())
+        learner = EffectLearner(store, cluster="prod", settings=lambda: SETTINGS)
+        writing = asyncio.create_task(learner.run())
         async with asyncio.timeout(60):
             for minute in range(20):
-                await lessons.record(GOAL, state(0.5, 0.4), None, now=61.0 * minute)
+                await learner.record(GOAL, state(0.5, 0.4), None, now=61.0 * minute)
                 await asyncio.sleep(0)
             thawed.set()
-            await lessons.flush()
+            await learner.flush()
         writing.cancel()
         assert len(await store.events.find(name=GOAL.intent)) == 20

@@ -1,4 +1,4 @@
-"""Who has the say over a workload: an intent, a policy, an autoscaler, a person."""
+"""The controller of a workload: an Intent, a policy, an autoscaler or a person."""
 
 from __future__ import annotations
 
@@ -100,10 +100,10 @@ def intent(name: str, *, priority: float = 0.5, active: bool = True, created: in
 
 
 def owner(*intents: IntentRecord) -> str:
-    roll = IntentIndex(Nobody())  # type: ignore[arg-type]
+    index = IntentIndex(Nobody())  # type: ignore[arg-type]
     for each in intents:
-        roll.intents.put(each)
-    found = roll.controlling_intent(workload().key)
+        index.intents.put(each)
+    found = index.controlling_intent(workload().key)
     return found.name if found else ""
 
 
@@ -119,10 +119,10 @@ def test_controlling_intent_is_active() -> None:
 
 def test_policy_yields_to_intent_and_reports_it() -> None:
     config = OperatorConfig(default_policy=OptimizationPolicySpec(mode=PolicyMode.AUTO))
-    mandate = build_default_policy(config)
-    assert mandate is not None
-    assert mandate.blocked_reason(workload(), config) == ""
-    assert "Intent shop/web controls the size of this workload" in mandate.blocked_reason(
+    default_policy = build_default_policy(config)
+    assert default_policy is not None
+    assert default_policy.blocked_reason(workload(), config) == ""
+    assert "Intent shop/web controls the size of this workload" in default_policy.blocked_reason(
         workload(), config, intent="shop/web"
     )
 
@@ -152,7 +152,7 @@ def test_constraints_forbid_fields_of_autoscalers(who: Any, forbidden: frozenset
     assert bool(others.explain()) is bool(forbidden)
 
 
-def observed(found: Workload, *, cpu_used: float | None = None) -> IntentObservation:
+def observe(found: Workload, *, cpu_used: float | None = None) -> IntentObservation:
     target = intent("web")
     assert target.spec is not None
     size = ContainerSize(container="web", cpu_request=0.1, cpu_limit=0.1)
@@ -165,7 +165,7 @@ def observed(found: Workload, *, cpu_used: float | None = None) -> IntentObserva
 def test_constraints_keep_cpu_above_usage() -> None:
     others = AutoscalerConstraints(workload(), hpas=[], vpa="", can_resize_in_place=True)
     limits = build_constraints(
-        observed(workload(), cpu_used=0.25),
+        observe(workload(), cpu_used=0.25),
         config=OperatorConfig(),
         autoscalers=others,
         safe=SafeSize(0.0),
@@ -179,7 +179,7 @@ def test_constraints_keep_cpu_above_usage() -> None:
 def test_constraints_allow_release_of_unplaced_pods() -> None:
     others = AutoscalerConstraints(workload(), hpas=[], vpa="", can_resize_in_place=True)
     for used, cpu in ((0.18, 0.18 * 1.1 / 2), (None, inf)):
-        found = observed(workload(), cpu_used=used)
+        found = observe(workload(), cpu_used=used)
         assert found.state is not None
         state = replace(found.state, unplaced=2)
         found = dataclasses.replace(found, state=state)
@@ -204,7 +204,7 @@ def test_build_state_counts_uncreated_pods_as_unplaced() -> None:
 
 def test_constraints_prevent_scale_out_by_hpa() -> None:
     """It holds CPU to half of the request: pods would get smaller and more, turn by turn."""
-    found = observed(workload(), cpu_used=0.12)
+    found = observe(workload(), cpu_used=0.12)
     for shares, least in (
         ((), 0.12 * 1.1 / 4),
         ((UtilizationTarget("cpu", 50),), 0.06),
@@ -220,7 +220,7 @@ def test_constraints_prevent_scale_out_by_hpa() -> None:
 
 def test_constraints_forbid_release_when_usage_is_unknown() -> None:
     others = AutoscalerConstraints(workload(), hpas=[], vpa="", can_resize_in_place=True)
-    found = observed(workload(), cpu_used=None)
+    found = observe(workload(), cpu_used=None)
     limits = build_constraints(
         found, config=OperatorConfig(), autoscalers=others, safe=SafeSize(0.0), cooldown_until=0.0
     )
@@ -234,13 +234,13 @@ def test_constraints_forbid_release_when_usage_is_unknown() -> None:
 
 
 def test_constraints_block_reverted_sizes_but_not_other_actions() -> None:
-    """Else the best plan would be one that is withheld, turn after turn."""
+    """Otherwise the best plan would be blocked in every cycle."""
     reverted = RevertRecord(id="c", at=1000, why="it was slower", times=1, until=5000)
-    marks = encode_change_annotations(ChangeAnnotations(reverted=reverted), uid=workload().uid)
-    found = workload(annotations=tuple(marks.items()))
+    annotations = encode_change_annotations(ChangeAnnotations(reverted=reverted), uid=workload().uid)
+    found = workload(annotations=tuple(annotations.items()))
     others = AutoscalerConstraints(found, hpas=[], vpa="", can_resize_in_place=True)
     limits = build_constraints(
-        observed(found), config=OperatorConfig(), autoscalers=others, safe=SafeSize(0.0), cooldown_until=0.0
+        observe(found), config=OperatorConfig(), autoscalers=others, safe=SafeSize(0.0), cooldown_until=0.0
     )
     every = SCALING_ACTUATORS | RESIZING_ACTUATORS
     assert {name for name in every if limits.allows(name, now=2000.0)} == SCALING_ACTUATORS
@@ -259,8 +259,8 @@ def under_change() -> Workload:
         template={},
         health=PodHealth(pods=1),
     )
-    marks = encode_change_annotations(ChangeAnnotations(change=change), uid=workload().uid)
-    return workload(annotations=tuple(marks.items()))
+    annotations = encode_change_annotations(ChangeAnnotations(change=change), uid=workload().uid)
+    return workload(annotations=tuple(annotations.items()))
 
 
 def test_constraints_do_not_freeze_for_change_that_cannot_continue() -> None:
@@ -269,7 +269,7 @@ def test_constraints_do_not_freeze_for_change_that_cannot_continue() -> None:
     for vpa, words in (("", "a resize is in progress"), ("web", "")):
         others = AutoscalerConstraints(found, hpas=[], vpa=vpa, can_resize_in_place=True)
         limits = build_constraints(
-            observed(found),
+            observe(found),
             config=OperatorConfig(),
             autoscalers=others,
             safe=SafeSize(0.0),
@@ -293,7 +293,7 @@ def test_constraints_freeze_during_rollout_pause_and_zero_replicas(
     changed: dict[str, Any], words: str
 ) -> None:
     found = workload(**changed)
-    observation = observed(found)
+    observation = observe(found)
     others = AutoscalerConstraints(found, hpas=[], vpa="", can_resize_in_place=True)
     limits = build_constraints(
         observation, config=OperatorConfig(), autoscalers=others, safe=SafeSize(0.0), cooldown_until=0.0
@@ -326,12 +326,12 @@ async def test_executor_reports_rate_limited_resize_as_transient(
         can_resize_in_place=lambda: True,
         observation_period=lambda: 1.0,
     )
-    found = observed(workload())
+    found = observe(workload())
     assert found.state is not None
     larger = replace(found.state, sizes=(ContainerSize(container="web", cpu_request=0.2, cpu_limit=0.2),))
-    deed = IntentAction(actuator="resizeCPU", parameters={}, after=larger)
+    action = IntentAction(actuator="resizeCPU", parameters={}, after=larger)
     performed = await performer.execute(
-        Plan(intent="shop/web", purpose=Purpose.REACH, actions=(deed,)),
+        Plan(intent="shop/web", purpose=Purpose.REACH, actions=(action,)),
         found,
         limits=PlanConstraints(),
         plugins={},

@@ -1,4 +1,4 @@
-"""What Intents must respect of their targets, derived from the evidence of sizing."""
+"""Safe sizes that Intents must respect, derived from the evidence of sizing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIZE = Resources(500, 500, 512 * MIB, 512 * MIB)
 CONTAINERS = pod(sizes={"web": SIZE, "proxy": SIZE}).containers
 
 
-def seen(*, hours: float = 24 * 8, peak: int | None = 300 * MIB, coverage: float = 1.0) -> Evidence:
+def evidence_with(*, hours: float = 24 * 8, peak: int | None = 300 * MIB, coverage: float = 1.0) -> Evidence:
     return Evidence(
         samples=1000,
         run_seconds=hours * 3600,
@@ -35,10 +35,10 @@ def seen(*, hours: float = 24 * 8, peak: int | None = 300 * MIB, coverage: float
 @pytest.mark.parametrize(
     ("evidence", "least"),
     [
-        (seen(), 330 * MIB),
-        (seen(hours=0.1), inf),
-        (seen(coverage=0.1), inf),
-        (seen(peak=None), inf),
+        (evidence_with(), 330 * MIB),
+        (evidence_with(hours=0.1), inf),
+        (evidence_with(coverage=0.1), inf),
+        (evidence_with(peak=None), inf),
         (None, inf),
     ],
 )
@@ -53,10 +53,10 @@ def test_safe_size_is_the_safe_minimum_of_sizing(evidence: Evidence | None, leas
 @pytest.mark.parametrize(
     ("evidence", "least"),
     [
-        (msgspec.structs.replace(seen(), cpu_peak=200, cpu_peak_week=400), 0.48),
-        (msgspec.structs.replace(seen(), cpu_peak=200), 0.24),
-        (msgspec.structs.replace(seen(hours=0.1), cpu_peak=200), inf),
-        (msgspec.structs.replace(seen(), cpu_peak=200, throttled_share=0.5), inf),
+        (msgspec.structs.replace(evidence_with(), cpu_peak=200, cpu_peak_week=400), 0.48),
+        (msgspec.structs.replace(evidence_with(), cpu_peak=200), 0.24),
+        (msgspec.structs.replace(evidence_with(hours=0.1), cpu_peak=200), inf),
+        (msgspec.structs.replace(evidence_with(), cpu_peak=200, throttled_share=0.5), inf),
         (None, inf),
     ],
 )
@@ -80,17 +80,17 @@ def test_safe_size_of_a_cpu_limit_is_the_safe_limit_of_sizing(
     assert derive_safe_size(assessment, unlimited, "web", rules=rules, now=NOW).min_cpu == 0.0
 
 
-def test_safe_size_relieves_any_container_that_was_killed_and_leaves_cpu_to_the_planner() -> None:
+def test_safe_size_raises_memory_of_any_killed_container_but_no_cpu() -> None:
     wanted = Resources(100, 100, 768 * MIB, 768 * MIB)
     assessment = WorkloadRecommendation(
-        (Recommendation("proxy", wanted, (), None),), {"web": seen()}, is_urgent=True
+        (Recommendation("proxy", wanted, (), None),), {"web": evidence_with()}, is_urgent=True
     )
     found = derive_safe_size(assessment, CONTAINERS, "web", rules=PolicyRules(), now=NOW)
     assert found.oom_relief == {"proxy": Resources(500, 500, 768 * MIB, 768 * MIB)}
 
 
 @pytest.mark.parametrize(
-    ("killed_with", "recommended", "held", "told"),
+    ("killed_with", "recommended", "held", "relief_text"),
     [
         (512, 768, None, "and its memory is raised to 768Mi"),
         (256, 512, None, "and its memory is raised to 512Mi"),
@@ -98,16 +98,18 @@ def test_safe_size_relieves_any_container_that_was_killed_and_leaves_cpu_to_the_
     ],
 )
 def test_safe_size_describes_oom_kills_and_relief(
-    killed_with: int, recommended: int, held: str | None, told: str
+    killed_with: int, recommended: int, held: str | None, relief_text: str
 ) -> None:
     kill = OomKills(memory=killed_with * MIB, count=1, first=NOW - 60.0, last=NOW - 60.0)
-    evidence = msgspec.structs.replace(seen(), kills=(kill,))
+    evidence = msgspec.structs.replace(evidence_with(), kills=(kill,))
     wanted = Resources(500, 500, recommended * MIB, recommended * MIB)
     assessment = WorkloadRecommendation(
         (Recommendation("web", wanted, (), held),), {"web": evidence}, is_urgent=recommended > 512
     )
     found = derive_safe_size(assessment, CONTAINERS, "web", rules=PolicyRules(), now=NOW)
     at = datetime.fromtimestamp(NOW - 60, UTC).strftime("%H:%M")
-    assert found.oom_message == f"container web was OOM-killed with {killed_with}Mi at {at} UTC, {told}"
+    assert (
+        found.oom_message == f"container web was OOM-killed with {killed_with}Mi at {at} UTC, {relief_text}"
+    )
     later = derive_safe_size(assessment, CONTAINERS, "web", rules=PolicyRules(), now=NOW + 3600)
     assert not later.oom_message

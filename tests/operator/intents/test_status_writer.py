@@ -1,4 +1,4 @@
-"""What people are told of an intent: what was done, and not what was only planned."""
+"""Status and Events of an Intent: executed actions, not only planned ones."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ GOAL = Goal(intent="shop/web", objectives=())
 
 
 async def test_status_writer_event_names_executed_actions_and_reason_for_the_rest() -> None:
-    heard: list[str] = []
+    messages: list[str] = []
 
-    class Voice:
+    class FakeRecorder:
         def record(self, about: object, *, message: str, **_: Any) -> None:
-            heard.append(message)
+            messages.append(message)
 
     after = TargetState(objectives={})
     scaled, chosen = (
@@ -39,10 +39,10 @@ async def test_status_writer_event_names_executed_actions_and_reason_for_the_res
     )
     plan = Plan(intent="shop/web", purpose=Purpose.REACH, actions=(scaled, chosen), why=("p99 is missed",))
     outcome = IntentOutcome(plan=plan, done=(scaled,), blocked_reason="cacheClass: the resize comes first")
-    telling = IntentStatusWriter(None, Voice(), may_write=lambda: False)  # type: ignore[arg-type]
+    writer = IntentStatusWriter(None, FakeRecorder(), may_write=lambda: False)  # type: ignore[arg-type]
     observation = IntentObservation(INTENT, SPEC, GOAL, {}, None)
-    await telling.write_observed(observation, outcome, now=0.0)
-    (said,) = heard
+    await writer.write_observed(observation, outcome, now=0.0)
+    (said,) = messages
     assert said == "scaleOut to 3; not done: cacheClass: the resize comes first; because p99 is missed"
 
 

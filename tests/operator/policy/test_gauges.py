@@ -26,7 +26,7 @@ found = st.dictionaries(
 )
 
 
-def shown(metrics: Metrics, name: str) -> dict[tuple[str, ...], float]:
+def gauge_values(metrics: Metrics, name: str) -> dict[tuple[str, ...], float]:
     return {
         tuple(sample.labels.values()): sample.value
         for family in metrics.registry.collect()
@@ -45,14 +45,14 @@ def test_policy_gauges_show_the_last_counts(steps: list[tuple[str, Found]]) -> N
         tally.update(policy, outcomes.items())
         latest[policy] = outcomes
     monitored = Counter((key.namespace, policy) for policy, some in latest.items() for key in some)
-    assert shown(metrics, "workloads_monitored") == monitored
+    assert gauge_values(metrics, "workloads_monitored") == monitored
     skipped = Counter(
         (key.namespace, policy, outcome.skip_reason.value)
         for policy, some in latest.items()
         for key, outcome in some.items()
         if outcome.state is WorkloadState.SKIPPED
     )
-    assert shown(metrics, "workloads_skipped") == skipped
-    assert shown(metrics, "workloads_updated").keys() == monitored.keys()
+    assert gauge_values(metrics, "workloads_skipped") == skipped
+    assert gauge_values(metrics, "workloads_updated").keys() == monitored.keys()
     tally.clear()
-    assert not any(shown(metrics, f"workloads_{name}") for name in ("monitored", "updated", "skipped"))
+    assert not any(gauge_values(metrics, f"workloads_{name}") for name in ("monitored", "updated", "skipped"))

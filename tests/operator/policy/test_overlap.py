@@ -1,4 +1,4 @@
-"""Whether two selectors can meet: never denied where they do."""
+"""Overlap of two selectors: reported wherever both select a workload."""
 
 import pytest
 from hypothesis import given, settings

@@ -27,12 +27,12 @@ from trimtab.testing import FakeInformerSet
 NOON = 1_800_000_000.0 // 86400 * 86400 + 12 * 3600
 
 
-def config(**said: Any) -> OperatorConfig:
-    return OperatorConfig.model_validate(said)
+def config(**settings: Any) -> OperatorConfig:
+    return OperatorConfig.model_validate(settings)
 
 
-def mandate(found: Policy | None = None, **said: Any) -> EffectivePolicy:
-    return build_effective_policy(found or policy(), config(**said))
+def effective_policy(found: Policy | None = None, **settings: Any) -> EffectivePolicy:
+    return build_effective_policy(found or policy(), config(**settings))
 
 
 def with_guardrail(query: str) -> Policy:
@@ -41,7 +41,7 @@ def with_guardrail(query: str) -> Policy:
 
 
 @pytest.mark.parametrize(
-    ("spec", "said", "problem"),
+    ("spec", "settings", "problem"),
     [
         ({"strategy": {"name": "luck"}}, {}, "spec.strategy: strategy 'luck' is not known; there are: "),
         ({"strategy": {"name": "vpa", "settings": {"hope": 1}}}, {}, "spec.strategy: strategy vpa: hope"),
@@ -61,32 +61,32 @@ def with_guardrail(query: str) -> Policy:
     ],
 )
 def test_resolver_gives_the_reason_of_an_unusable_policy(
-    spec: dict[str, Any], said: dict[str, Any], problem: str
+    spec: dict[str, Any], settings: dict[str, Any], problem: str
 ) -> None:
-    found = mandate(policy(**spec), **said).problem
+    found = effective_policy(policy(**spec), **settings).problem
     assert problem in found
     assert bool(found) == bool(problem)
 
 
-def test_workloads_are_learned_of_from_the_source_that_their_policy_names() -> None:
+def test_resolver_uses_the_source_that_the_policy_names() -> None:
     other = {"additionalMetricsSources": [{"provider": "metrics-server"}]}
     assert (
-        mandate(policy(metricsConfig={"provider": "metrics-server"}), **other).strategy_spec.source
+        effective_policy(policy(metricsConfig={"provider": "metrics-server"}), **other).strategy_spec.source
         == "metrics-server"
     )
     assert (
-        mandate(policy(metricsConfig={"provider": "prometheus"}), **other).strategy_spec
-        == mandate(policy()).strategy_spec
+        effective_policy(policy(metricsConfig={"provider": "prometheus"}), **other).strategy_spec
+        == effective_policy(policy()).strategy_spec
     )
 
 
 def test_resolver_repeats_the_error_of_an_unreadable_policy() -> None:
     broken = policy(mode="Perhaps")
-    assert mandate(broken).problem == broken.problem
+    assert effective_policy(broken).problem == broken.problem
 
 
 @pytest.mark.parametrize(
-    ("spec", "said", "reason"),
+    ("spec", "settings", "reason"),
     [
         ({"mode": "Auto"}, {}, ""),
         ({"mode": "Auto"}, {"dryRun": True}, "dryRun"),
@@ -95,16 +95,18 @@ def test_resolver_repeats_the_error_of_an_unreadable_policy() -> None:
     ],
 )
 def test_resolver_gives_the_reason_of_each_excluded_workload(
-    spec: dict[str, Any], said: dict[str, Any], reason: str
+    spec: dict[str, Any], settings: dict[str, Any], reason: str
 ) -> None:
-    found = mandate(policy(**spec), **said).blocked_reason(workload(), config(**said))
+    found = effective_policy(policy(**spec), **settings).blocked_reason(workload(), config(**settings))
     assert reason in found
     assert bool(found) == bool(reason)
 
 
-def test_resolver_leaves_a_workload_to_its_vpa() -> None:
-    said = mandate(policy(mode="Auto")).blocked_reason(workload(), config(), vpa="web")
-    assert said == "VerticalPodAutoscaler web changes its pods; set its updateMode to Off to use the policy"
+def test_resolver_excludes_a_workload_with_a_vpa() -> None:
+    settings = effective_policy(policy(mode="Auto")).blocked_reason(workload(), config(), vpa="web")
+    assert (
+        settings == "VerticalPodAutoscaler web changes its pods; set its updateMode to Off to use the policy"
+    )
 
 
 @pytest.mark.parametrize(
@@ -120,12 +122,14 @@ def test_resolver_keeps_or_restores_a_held_workload(
     mode: str, sizes: dict[str, Resources], reason: str
 ) -> None:
     hold = Hold(who="ann", why="the sale", sizes=sizes)
-    assert mandate(policy(mode=mode)).blocked_reason(workload(), config(), hold=hold) == reason
-    assert "dryRun" in mandate(policy(mode=mode)).blocked_reason(workload(), config(dryRun=True), hold=hold)
+    assert effective_policy(policy(mode=mode)).blocked_reason(workload(), config(), hold=hold) == reason
+    assert "dryRun" in effective_policy(policy(mode=mode)).blocked_reason(
+        workload(), config(dryRun=True), hold=hold
+    )
 
 
 def test_resolver_applies_the_maximum_of_the_organisation() -> None:
-    bounds = mandate(limits={"maxCpu": "2"}).spec.resource_bounds
+    bounds = effective_policy(limits={"maxCpu": "2"}).spec.resource_bounds
     assert str(bounds.cpu.max) == "2"
     assert bounds.memory.max is None
 
@@ -135,7 +139,7 @@ def test_resolver_applies_the_maximum_of_the_organisation_to_container_bounds() 
         {"name": "app", "resourceBounds": {"cpu": {"min": "1"}}},
         {"name": "big", "resourceBounds": {"cpu": {"max": "3"}}},
     ]
-    found = mandate(policy(containers=own), limits={"maxCpu": "2"})
+    found = effective_policy(policy(containers=own), limits={"maxCpu": "2"})
     app, big = found.spec.containers
     assert app.resource_bounds.cpu is not None
     assert str(app.resource_bounds.cpu.max) == "2"
@@ -152,10 +156,10 @@ def test_resolver_applies_the_maintenance_windows_of_the_operator() -> None:
     night = {"maintenanceWindows": [{"start": "22:00", "end": "05:00"}]}
     day = {"maintenanceWindows": [{"start": "09:00", "end": "17:00"}]}
     mine = (MaintenanceWindow(start="11:00", end="13:00"),)
-    assert mandate(found).update_strategy(config(), now=NOON).windows == mine
-    assert mandate(found).update_strategy(config(**day), now=NOON).windows == mine
+    assert effective_policy(found).update_strategy(config(), now=NOON).windows == mine
+    assert effective_policy(found).update_strategy(config(**day), now=NOON).windows == mine
     assert (
-        mandate(found).update_strategy(config(**night), now=NOON).windows
+        effective_policy(found).update_strategy(config(**night), now=NOON).windows
         == config(**night).maintenance_windows
     )
 
@@ -163,10 +167,12 @@ def test_resolver_applies_the_maintenance_windows_of_the_operator() -> None:
 def test_resolver_adds_the_guardrail_of_a_policy() -> None:
     common = {"guardrails": [{"name": "errors", "query": "errors"}]}
     own = with_guardrail('sum(latency{namespace="$namespace"}) > bool 1')
-    names = [each.name for each in mandate(own).guardrails(config(**common))]
+    names = [each.name for each in effective_policy(own).guardrails(config(**common))]
     assert names == ["errors", "policy"]
-    assert mandate(policy()).guardrails(config(**common)) == (Guardrail(name="errors", query="errors"),)
-    assert GUARDRAIL_ANNOTATION in mandate(with_guardrail("sum(")).problem
+    assert effective_policy(policy()).guardrails(config(**common)) == (
+        Guardrail(name="errors", query="errors"),
+    )
+    assert GUARDRAIL_ANNOTATION in effective_policy(with_guardrail("sum(")).problem
 
 
 def namespace(name: str, **labels: str) -> Metadata:
@@ -174,9 +180,9 @@ def namespace(name: str, **labels: str) -> Metadata:
     return folded(metadata_projection(), {"metadata": metadata})
 
 
-def resolver(informers: FakeInformerSet, **said: Any) -> PolicyResolver:
+def resolver(informers: FakeInformerSet, **settings: Any) -> PolicyResolver:
     cluster_state = ClusterState(informers, operator_namespace="trimtab-system", enqueue=lambda _: None)
-    found = config(**said)
+    found = config(**settings)
     return PolicyResolver(cluster_state, lambda: found)
 
 
@@ -224,16 +230,16 @@ def test_resolver_passes_the_percentile_of_a_policy_to_that_strategy() -> None:
         "metricsConfig": {"percentile": "P95", "safetyFactor": 1.5, "rollingWindow": "48h"},
         "strategy": {"name": "percentile", "settings": {"safety_factor": 2.0}},
     }
-    assert mandate(policy(**spec)).strategy_spec.decode_settings() == {
+    assert effective_policy(policy(**spec)).strategy_spec.decode_settings() == {
         "quantile": 0.95,
         "safety_factor": 2.0,
         "window": 172800.0,
     }
-    of_another = mandate(policy(metricsConfig=spec["metricsConfig"])).strategy_spec.decode_settings()
+    of_another = effective_policy(policy(metricsConfig=spec["metricsConfig"])).strategy_spec.decode_settings()
     assert of_another.keys().isdisjoint({"quantile", "safety_factor", "window"})
 
 
-def test_policies_that_say_the_same_share_it_and_still_select_for_themselves() -> None:
+def test_resolver_shares_equal_specs_of_policies_that_select_apart() -> None:
     some, others = (
         policy(name, selector={"namespaces": {"allow": [name]}}, changes={"minimum": 0.3})
         for name in ("a", "b")
@@ -241,4 +247,4 @@ def test_policies_that_say_the_same_share_it_and_still_select_for_themselves() -
     assert some.spec.selector != others.spec.selector
     assert some.spec.changes is others.spec.changes
     assert some.spec.update_strategy is others.spec.update_strategy
-    assert mandate(some).spec is some.spec
+    assert effective_policy(some).spec is some.spec

@@ -1,4 +1,4 @@
-"""What a policy's status says, whatever became of its workloads."""
+"""The status of a policy, for any outcome of its workloads."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NOW = 1_800_000_000.0
 LATER = NOW + 3600
 
 
-def recommended(
+def recommendation(
     cpu: int = 100, memory: int = 64, *, why: str = "seen", held: str | None = None
 ) -> Recommendation:
     resources = Resources(cpu, None, memory * MIB, None)
@@ -48,17 +48,17 @@ def status(
     outcomes: dict[WorkloadKey, WorkloadOutcome],
     *,
     before: Document | None = None,
-    standing: OverlapStats | None = None,
+    overlap: OverlapStats | None = None,
     problem: str = "",
-    weather: StatusContext | None = None,
+    context: StatusContext | None = None,
     **spec: Any,
 ) -> Document:
     return build_policy_status(
         policy("p", **spec),
         outcomes,
-        overlap=standing or OverlapStats(),
+        overlap=overlap or OverlapStats(),
         problem=problem,
-        context=weather or StatusContext(now=NOW, source="scripted"),
+        context=context or StatusContext(now=NOW, source="scripted"),
         before=before or {},
     )
 
@@ -73,7 +73,7 @@ outcomes = st.builds(
     state=st.sampled_from(WorkloadState),
     reason=st.text(max_size=20),
     recommendations=st.lists(
-        st.builds(recommended, st.integers(1, 9999), st.integers(1, 9999)), max_size=1
+        st.builds(recommendation, st.integers(1, 9999), st.integers(1, 9999)), max_size=1
     ).map(tuple),
     recommended_at=st.none() | st.floats(NOW, LATER),
     applied_at=st.none() | st.floats(NOW, LATER),
@@ -86,7 +86,7 @@ many = st.dictionaries(st.integers(0, 2000).map(lambda number: key(f"w{number}")
 def test_policy_status_counts_all_and_lists_the_urgent_first(
     some: dict[WorkloadKey, WorkloadOutcome], more: int
 ) -> None:
-    fine = WorkloadOutcome(WorkloadState.APPLIED, recommendations=(recommended(),))
+    fine = WorkloadOutcome(WorkloadState.APPLIED, recommendations=(recommendation(),))
     found = {key(f"x{number}"): fine for number in range(more)} | some
     said = status(found)
     OptimizationPolicyStatus.model_validate(said)
@@ -108,12 +108,12 @@ def test_policy_status_of_the_same_input_is_the_same(
     some: dict[WorkloadKey, WorkloadOutcome],
 ) -> None:
     first = status(some)
-    assert status(some, before=first, weather=StatusContext(now=LATER, source="scripted")) == first
+    assert status(some, before=first, context=StatusContext(now=LATER, source="scripted")) == first
 
 
 def test_policy_status_stays_small_with_many_workloads() -> None:
     long = WorkloadOutcome(
-        WorkloadState.SKIPPED, reason="because " * 2000, recommendations=(recommended(why="why " * 500),)
+        WorkloadState.SKIPPED, reason="because " * 2000, recommendations=(recommendation(why="why " * 500),)
     )
     said = status({key(f"w{number}"): long for number in range(10_000)})
     assert said["counts"]["monitored"] == 10_000
@@ -151,37 +151,39 @@ def test_policy_status_is_ready_when_acted_on(
     assert problem in ready["message"]
 
 
-def test_usage_that_cannot_be_read_is_told_and_the_time_of_it_stays() -> None:
+def test_status_reports_unreadable_usage_and_keeps_the_time_of_its_start() -> None:
     fine = status({})
     away = StatusContext(now=LATER, usage_error="no answer; is it running?", source="scripted")
-    said = status({}, before=fine, weather=away)
+    said = status({}, before=fine, context=away)
     trouble = condition(said, "MetricsAvailable")
     assert (trouble["status"], trouble["message"]) == ("False", "no answer; is it running?")
     assert trouble["lastTransitionTime"] == format_time(LATER)
     assert condition(said, "Ready")["lastTransitionTime"] == format_time(NOW)
     still = StatusContext(now=LATER + 60, usage_error="no answer yet", source="scripted")
-    assert condition(status({}, before=said, weather=still), "MetricsAvailable")[
+    assert condition(status({}, before=said, context=still), "MetricsAvailable")[
         "lastTransitionTime"
     ] == format_time(LATER)
 
 
 def test_status_says_since_when_usage_is_known() -> None:
     """A young Prometheus has less than the history that is asked for."""
-    weather = StatusContext(now=NOW, source="prometheus", first_sample_at=NOW - 7200)
-    told = condition(status({}, weather=weather), "MetricsAvailable")
-    assert (told["status"], told["reason"]) == ("True", "UsageRead")
-    assert told["message"] == f"Usage is read from prometheus, known since {format_time(NOW - 7200)}."
+    context = StatusContext(now=NOW, source="prometheus", first_sample_at=NOW - 7200)
+    found_condition = condition(status({}, context=context), "MetricsAvailable")
+    assert (found_condition["status"], found_condition["reason"]) == ("True", "UsageRead")
+    assert (
+        found_condition["message"] == f"Usage is read from prometheus, known since {format_time(NOW - 7200)}."
+    )
 
 
 def test_status_names_running_containers_without_samples_and_makes_an_event_of_it() -> None:
     names = tuple(f"shop/web-{number} app" for number in range(7))
-    before = status({}, weather=StatusContext(now=NOW, source="prometheus"))
+    before = status({}, context=StatusContext(now=NOW, source="prometheus"))
     lacking = StatusContext(now=LATER, source="prometheus", unsampled=names)
-    after = status({}, before=before, weather=lacking)
-    told = condition(after, "MetricsAvailable")
-    assert (told["status"], told["reason"]) == ("True", "SamplesMissing")
-    assert "7 containers without samples in the last 15 minutes, not sized: " in told["message"]
-    assert "shop/web-4 app and 2 more. Check that their nodes are scraped." in told["message"]
+    after = status({}, before=before, context=lacking)
+    found_condition = condition(after, "MetricsAvailable")
+    assert (found_condition["status"], found_condition["reason"]) == ("True", "SamplesMissing")
+    assert "7 containers without samples in the last 15 minutes, not sized: " in found_condition["message"]
+    assert "shop/web-4 app and 2 more. Check that their nodes are scraped." in found_condition["message"]
     assert [each["reason"] for each in find_new_problems(before, after)] == ["SamplesMissing"]
 
 
@@ -204,27 +206,27 @@ def test_policy_status_names_an_overlap_in_both_policies() -> None:
 
 
 def test_policy_status_names_a_dry_run() -> None:
-    dry = status({}, weather=StatusContext(now=NOW, source="scripted", dry_run=True))
+    dry = status({}, context=StatusContext(now=NOW, source="scripted", dry_run=True))
     assert condition(dry, "DryRun")["status"] == "True"
     assert all(each["type"] != "DryRun" for each in status({})["conditions"])
 
 
-def test_since_when_something_is_recommended_outlives_a_restart() -> None:
+def test_status_keeps_the_time_of_a_recommendation_across_a_restart() -> None:
     said = status(
-        {key(): WorkloadOutcome(WorkloadState.RECOMMENDED, "", (recommended(),), recommended_at=NOW)}
+        {key(): WorkloadOutcome(WorkloadState.RECOMMENDED, "", (recommendation(),), recommended_at=NOW)}
     )
     again = WorkloadOutcome(
-        WorkloadState.RECOMMENDED, "", (recommended(why="more seen"),), recommended_at=LATER
+        WorkloadState.RECOMMENDED, "", (recommendation(why="more seen"),), recommended_at=LATER
     )
     (entry,) = status({key(): again}, before=said)["workloads"]
     assert entry["lastRecommendation"] == format_time(NOW)
-    other = WorkloadOutcome(WorkloadState.RECOMMENDED, "", (recommended(200),), recommended_at=LATER)
+    other = WorkloadOutcome(WorkloadState.RECOMMENDED, "", (recommendation(200),), recommended_at=LATER)
     (entry,) = status({key(): other}, before=said)["workloads"]
     assert entry["lastRecommendation"] == format_time(LATER)
 
 
 def test_policy_status_keeps_history_of_a_disabled_policy_over_a_restart() -> None:
-    done = WorkloadOutcome(WorkloadState.APPLIED, "", (recommended(),), recommended_at=NOW, applied_at=NOW)
+    done = WorkloadOutcome(WorkloadState.APPLIED, "", (recommendation(),), recommended_at=NOW, applied_at=NOW)
     said = status({key(): done})
     stopped = WorkloadOutcome(WorkloadState.SKIPPED, "the mode is Disabled", skip_reason=SkipReason.DISABLED)
     (entry,) = status({key(): stopped}, before=said, mode="Disabled")["workloads"]
@@ -235,21 +237,23 @@ def test_policy_status_keeps_history_of_a_disabled_policy_over_a_restart() -> No
 
 def test_status_has_the_target_and_the_next_step_where_it_takes_several() -> None:
     first = Resources(60, None, 64 * MIB, None)
-    stepped = msgspec.structs.replace(recommended(60), final_resources=Resources(180, None, 64 * MIB, None))
+    stepped = msgspec.structs.replace(
+        recommendation(60), final_resources=Resources(180, None, 64 * MIB, None)
+    )
     said = status({key(): WorkloadOutcome(WorkloadState.RECOMMENDED, recommendations=(stepped,))})
     OptimizationPolicyStatus.model_validate(said)
     (found,) = said["workloads"][0]["recommendations"]
     assert (found["cpu"], found["memory"]) == ("180m", "64Mi")
     assert found["nextStep"] == {"cpu": "60m", "memory": "64Mi"}
     assert stepped.resources == first
-    assert not have_same_targets([stepped], [recommended(60)]), "another target is another recommendation"
+    assert not have_same_targets([stepped], [recommendation(60)]), "another target is another recommendation"
     (found,) = status(
-        {key(): WorkloadOutcome(WorkloadState.RECOMMENDED, recommendations=(recommended(180),))}
+        {key(): WorkloadOutcome(WorkloadState.RECOMMENDED, recommendations=(recommendation(180),))}
     )["workloads"][0]["recommendations"]
     assert (found["cpu"], "nextStep" in found) == ("180m", False)
 
 
 def test_policy_status_ignores_changed_reasons() -> None:
-    assert have_same_targets([recommended(why="10 samples")], [recommended(why="11 samples")])
-    assert not have_same_targets([recommended(100)], [recommended(101)])
-    assert not have_same_targets([recommended()], [recommended(held="no data")])
+    assert have_same_targets([recommendation(why="10 samples")], [recommendation(why="11 samples")])
+    assert not have_same_targets([recommendation(100)], [recommendation(101)])
+    assert not have_same_targets([recommendation()], [recommendation(held="no data")])

@@ -1,4 +1,4 @@
-"""What of a policy is refused or warned of, and in which words."""
+"""Validation of policies: errors, warnings and their texts."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def policy(spec: dict[str, Any] | None = None, *, guardrail: str | None = None) 
     return OptimizationPolicy.read({"kind": "OptimizationPolicy", "metadata": metadata, "spec": spec or {}})
 
 
-def present(
+def existing_policy(
     name: str, spec: dict[str, Any] | None = None, *, namespace: str = "shop", problem: str = ""
 ) -> Policy:
     read = OptimizationPolicySpec.model_validate(spec or {})
@@ -171,7 +171,9 @@ def test_validation_warns_of_guardrails_of_the_operator_that_no_source_can_evalu
 
 def test_validation_warns_of_an_equal_weight_of_overlapping_policies() -> None:
     home = OperatorConfig().namespace
-    found = verdict({}, present("api"), present("web"), present("zebra", namespace=home))
+    found = verdict(
+        {}, existing_policy("api"), existing_policy("web"), existing_policy("zebra", namespace=home)
+    )
     assert found.problems == ()
     (warning,) = found.warnings
     assert warning == (
@@ -181,22 +183,22 @@ def test_validation_warns_of_an_equal_weight_of_overlapping_policies() -> None:
 
 
 def test_validation_counts_many_overlapping_policies() -> None:
-    (warning,) = verdict({}, *(present(f"api-{n}") for n in range(5))).warnings
+    (warning,) = verdict({}, *(existing_policy(f"api-{n}") for n in range(5))).warnings
     assert "shop/api-0, shop/api-1, shop/api-2 and 2 more too" in warning
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        present("web"),
-        present("heavier", {"weight": 200}),
-        present("elsewhere", {"selector": {"namespaces": {"deny": ["shop"]}}}),
-        present("of-another-team", namespace="zoo"),
-        present(
+        existing_policy("web"),
+        existing_policy("heavier", {"weight": 200}),
+        existing_policy("elsewhere", {"selector": {"namespaces": {"deny": ["shop"]}}}),
+        existing_policy("of-another-team", namespace="zoo"),
+        existing_policy(
             "for-another-team", {"selector": {"namespaces": {"allow": ["zoo"]}}}, namespace="trimtab-system"
         ),
-        present("sleeping", {"mode": "Disabled"}),
-        present("broken", problem="spec.weight: must be at most 1000"),
+        existing_policy("sleeping", {"mode": "Disabled"}),
+        existing_policy("broken", problem="spec.weight: must be at most 1000"),
     ],
     ids=str,
 )
@@ -219,7 +221,7 @@ def test_validation_warns_of_an_excluded_namespace() -> None:
     assert warning.startswith("spec.selector.namespaces.allow[1]: nothing is ever changed in kube-system")
 
 
-def test_auto_in_a_dry_run_is_warned_of() -> None:
+def test_validation_warns_of_auto_mode_in_a_dry_run() -> None:
     (warning,) = verdict({"mode": "Auto"}, dry_run=True).warnings
     assert warning.startswith("spec.mode: the operator is in a dry run")
     assert verdict({"mode": "Recommend"}, dry_run=True).warnings == ()

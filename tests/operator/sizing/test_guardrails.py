@@ -1,4 +1,4 @@
-"""Guardrails: asked for the workload that is changed, and unknown where nobody can tell."""
+"""Guardrails: queried for the changed workload, and unknown without an answer."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from trimtab.usage.source import Vector
 ERRORS = Guardrail(name="errors", query='sum(errors{namespace="$namespace",app="$workload"})', max=2)
 
 
-class Told:
-    """What a PromQL server would say."""
+class FakePromqlClient:
+    """A PromQL client with a fixed answer."""
 
     def __init__(self, answer: float | Exception | None) -> None:
         self.answer = answer
-        self.asked: list[tuple[str, float]] = []
+        self.queries: list[tuple[str, float]] = []
 
     async def vector(self, promql: str, *, at: float) -> Vector:
-        self.asked.append((promql, at))
+        self.queries.append((promql, at))
         if isinstance(self.answer, Exception):
             raise self.answer
         return [] if self.answer is None else [({}, self.answer)]
@@ -44,23 +44,23 @@ class Told:
 async def test_guardrail_holds_up_to_its_maximum_and_is_unknown_without_a_number(
     *, answer: float | Exception | None, holds: bool | None
 ) -> None:
-    told = Told(answer)
-    assert await PromqlGuardrailChecker(told).check_guardrails(workload(), [ERRORS], now=7.0) == {
+    client = FakePromqlClient(answer)
+    assert await PromqlGuardrailChecker(client).check_guardrails(workload(), [ERRORS], now=7.0) == {
         "errors": holds
     }
-    assert told.asked == [('sum(errors{namespace="shop",app="web"})', 7.0)]
+    assert client.queries == [('sum(errors{namespace="shop",app="web"})', 7.0)]
 
 
 async def test_guardrail_checker_does_not_wait_for_a_silent_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class Hung:
+    class HungClient:
         async def vector(self, promql: str, *, at: float) -> Vector:
             await asyncio.Event().wait()
             raise AssertionError("unreachable")
 
     monkeypatch.setattr(harm_signals, "QUERY_TIMEOUT", 0.01)
-    assert await PromqlGuardrailChecker(Hung()).check_guardrails(workload(), [ERRORS], now=7.0) == {
+    assert await PromqlGuardrailChecker(HungClient()).check_guardrails(workload(), [ERRORS], now=7.0) == {
         "errors": None
     }
 
@@ -73,15 +73,15 @@ async def test_guardrail_is_unknown_without_a_client() -> None:
 
 
 async def test_guardrail_query_escapes_the_names_of_the_workload() -> None:
-    client = Told(0.0)
+    client = FakePromqlClient(0.0)
     hostile = workload('web"} or vector(0) #')
     await PromqlGuardrailChecker(client).check_guardrails(hostile, [ERRORS], now=7.0)
-    assert client.asked == [(r'sum(errors{namespace="shop",app="web\"} or vector(0) #"})', 7.0)]
+    assert client.queries == [(r'sum(errors{namespace="shop",app="web\"} or vector(0) #"})', 7.0)]
 
 
 async def test_guardrail_with_unquoted_placeholder_is_unknown() -> None:
-    client = Told(0.0)
+    client = FakePromqlClient(0.0)
     stored = Guardrail.model_construct(name="errors", query="errors_$workload", max=2)
     found = await PromqlGuardrailChecker(client).check_guardrails(workload(), [stored], now=7.0)
     assert found == {"errors": None}
-    assert client.asked == []
+    assert client.queries == []

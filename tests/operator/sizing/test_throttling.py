@@ -1,4 +1,4 @@
-"""Whether changed pods are throttled: asked where there is a limit, and unknown where nobody answers."""
+"""Throttling of changed pods: queried if there is a limit, and unknown without an answer."""
 
 import asyncio
 from dataclasses import replace
@@ -54,14 +54,16 @@ async def test_throttling_is_unknown_without_samples() -> None:
     assert await read_throttling(blind, [LIMITED], seconds=120.0, step=STEP, now=NOW) == {}
 
 
-async def test_pods_that_suffer_do_not_wait_for_who_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Hung(Held):
+async def test_throttling_check_does_not_delay_a_revert_for_a_silent_source(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class HungSource(Held):
         async def read(self, ask: UsageQuery, *, progress: Progress | None = None) -> Usage:
             await asyncio.Event().wait()
             raise AssertionError("unreachable")
 
     monkeypatch.setattr(harm_signals, "QUERY_TIMEOUT", 0.01)
-    assert await read_throttling(Hung(web=0.1), [LIMITED], seconds=120.0, step=STEP, now=NOW) == {}
+    assert await read_throttling(HungSource(web=0.1), [LIMITED], seconds=120.0, step=STEP, now=NOW) == {}
 
 
 async def test_throttling_plugin_failure_does_not_prevent_a_revert() -> None:

@@ -1,4 +1,4 @@
-"""What a VPA is told: ours where it rests on enough, what VPA itself knew where it does not."""
+"""Recommendations for a VPA: ours with enough data, otherwise those of VPA's own checkpoints."""
 
 from __future__ import annotations
 

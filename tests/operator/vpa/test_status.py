@@ -63,7 +63,7 @@ def status(
     return found
 
 
-def recommended(found: Object) -> dict[str, Object]:
+def container_recommendations(found: Object) -> dict[str, Object]:
     entries = found.get("recommendation", {}).get("containerRecommendations", ())
     return {entry["containerName"]: entry for entry in entries}
 
@@ -93,14 +93,14 @@ def test_vpa_is_ours_only_if_it_names_our_recommender() -> None:
 
 def test_vpa_status_has_a_proposal_with_its_bounds() -> None:
     found = status(vpa(), web=proposal(), log=proposal(cpu=10.0))
-    assert recommended(found)["web"] == {
+    assert container_recommendations(found)["web"] == {
         "containerName": "web",
         "target": {"cpu": "500m", "memory": "400Mi"},
         "lowerBound": {"cpu": "250m", "memory": "200Mi"},
         "upperBound": {"cpu": "1", "memory": "800Mi"},
         "uncappedTarget": {"cpu": "500m", "memory": "400Mi"},
     }
-    assert recommended(found)["log"]["target"]["cpu"] == "10m"
+    assert container_recommendations(found)["log"]["target"]["cpu"] == "10m"
     assert conditions(found) == {"RecommendationProvided": ("True", "")}
     assert found["observedGeneration"] == 1
 
@@ -109,7 +109,7 @@ def test_vpa_status_has_the_highest_proposal_of_the_day() -> None:
     night = ResourceTarget(100.0, 80.0, 120.0, recent=(100.0, 90.0, 500.0, 0.0))
     morning = ResourceTarget(600.0, 480.0, 720.0, recent=(500.0, 90.0))
     by_night, by_day = (
-        recommended(status(vpa(), web=Proposal(cpu=ask, strategy="trimtab")))["web"]
+        container_recommendations(status(vpa(), web=Proposal(cpu=ask, strategy="trimtab")))["web"]
         for ask in (night, morning)
     )
     assert {field: by_night[field]["cpu"] for field in ("target", "lowerBound", "upperBound")} == {
@@ -120,9 +120,9 @@ def test_vpa_status_has_the_highest_proposal_of_the_day() -> None:
     assert by_day["target"]["cpu"] == "600m", "more is recommended at once"
 
 
-def test_bounds_are_kept_and_what_it_would_have_been_is_told() -> None:
+def test_vpa_status_keeps_bounds_and_reports_the_uncapped_target() -> None:
     policy = {"containerName": "web", "minAllowed": {"cpu": "600m"}, "maxAllowed": {"memory": "300Mi"}}
-    entry = recommended(status(vpa(policy), web=proposal()))["web"]
+    entry = container_recommendations(status(vpa(policy), web=proposal()))["web"]
     assert entry["target"] == {"cpu": "600m", "memory": "300Mi"}
     assert entry["lowerBound"] == {"cpu": "600m", "memory": "200Mi"}
     assert entry["upperBound"] == {"cpu": "1", "memory": "300Mi"}
@@ -133,21 +133,21 @@ def test_vpa_default_policy_applies_to_containers_without_their_own() -> None:
     found = status(
         vpa({"containerName": "*", "mode": "Off"}, {"containerName": "web"}), web=proposal(), log=proposal()
     )
-    assert set(recommended(found)) == {"web"}
+    assert set(container_recommendations(found)) == {"web"}
 
 
 def test_vpa_status_has_only_controlled_resources() -> None:
     found = status(vpa({"containerName": "web", "controlledResources": ["memory"]}), web=proposal())
     assert all(
         set(amounts) == {"memory"}
-        for field, amounts in recommended(found)["web"].items()
+        for field, amounts in container_recommendations(found)["web"].items()
         if field != "containerName"
     )
 
 
 def test_vpa_status_keeps_requests_below_limits_that_stay() -> None:
     policy = {"containerName": "*", "controlledValues": "RequestsOnly"}
-    found = recommended(status(vpa(policy), web=proposal(cpu=900.0), log=proposal()))
+    found = container_recommendations(status(vpa(policy), web=proposal(cpu=900.0), log=proposal()))
     assert found["web"]["target"] == {"cpu": "900m", "memory": "300Mi"}
     assert found["web"]["upperBound"] == {"cpu": "1", "memory": "300Mi"}
     assert found["log"]["target"] == {"cpu": "500m", "memory": "400Mi"}
@@ -173,17 +173,17 @@ def test_vpa_status_keeps_the_last_recommendation_within_the_current_policy() ->
         {"containerName": "web", "maxAllowed": {"cpu": "400m"}},
     )
     found = status(vpa(*policies, status=before, generation=2), now=NOW + 60)
-    assert recommended(found).keys() == {"web"}
-    assert recommended(found)["web"]["target"] == {"cpu": "400m", "memory": "400Mi"}
+    assert container_recommendations(found).keys() == {"web"}
+    assert container_recommendations(found)["web"]["target"] == {"cpu": "400m", "memory": "400Mi"}
     lifted = status(vpa(status=found, generation=3))
-    assert recommended(lifted)["web"]["target"]["cpu"] == "500m"
+    assert container_recommendations(lifted)["web"]["target"]["cpu"] == "500m"
     assert conditions(lifted) == {"RecommendationProvided": ("True", "")}
 
 
 def test_vpa_status_drops_a_deleted_container() -> None:
     before = status(vpa(), web=proposal(), log=proposal())
     only_web = workload(containers=({"name": "web"},))
-    assert recommended(status(vpa(status=before), target=only_web)).keys() == {"web"}
+    assert container_recommendations(status(vpa(status=before), target=only_web)).keys() == {"web"}
 
 
 def test_conditions_of_others_and_the_time_of_our_own_are_kept() -> None:
@@ -200,11 +200,14 @@ def test_vpa_status_is_not_written_for_the_observed_generation_alone() -> None:
 
 
 def test_recommended_memory_is_readable_unless_the_policy_sets_it() -> None:
-    odd = 400.0 * MIB + 1
-    found = recommended(status(vpa(), web=proposal(memory=odd), log=proposal(memory=odd)))
+    uneven = 400.0 * MIB + 1
+    found = container_recommendations(status(vpa(), web=proposal(memory=uneven), log=proposal(memory=uneven)))
     assert found["log"]["target"]["memory"] == found["log"]["uncappedTarget"]["memory"] == "401Mi"
     bounded = vpa({"containerName": "log", "maxAllowed": {"memory": 300_000_001}})
-    assert recommended(status(bounded, log=proposal(memory=odd)))["log"]["target"]["memory"] == "300000001"
+    assert (
+        container_recommendations(status(bounded, log=proposal(memory=uneven)))["log"]["target"]["memory"]
+        == "300000001"
+    )
 
 
 amounts = st.one_of(st.floats(0.0, 1e15), st.just(math.nan), st.just(math.inf))
@@ -236,7 +239,7 @@ def test_vpa_status_stays_within_the_resource_policy_and_is_written_once(
     first = vpa(*policies)
     found = status(first, web=proposals["web"])
     policy = first.container_policy("web")
-    for entry in recommended(found).values():
+    for entry in container_recommendations(found).values():
         assert not policy.is_off
         for field in ("target", "lowerBound", "upperBound"):
             assert set(entry[field]) <= set(policy.controlled_resources)

@@ -1,4 +1,4 @@
-"""Pods that are made with the size in effect, asked of us by the real API server; nobody leads here and resizes them."""
+"""Pods that a real API server creates with the effective size; no leader runs here to resize them."""
 
 import aiohttp
 import msgspec

@@ -1,4 +1,4 @@
-"""How questions are answered, whoever asks them."""
+"""Answers of the admission webhook to any client."""
 
 import threading
 from collections.abc import Iterator

@@ -54,7 +54,7 @@ class Scene:
         await self.board.refresh()
         return await self.board.overview()
 
-    def used(self) -> tuple[list[float], list[float]]:
+    def usage_by_node(self) -> tuple[list[float], list[float]]:
         """Return the CPU and memory that containers really use, by node."""
         containers, many = self.stage.world.container_arrays.containers, len(self.stage.world.nodes.names)
         on = containers.node >= 0
@@ -92,10 +92,10 @@ def newest(overview: Overview, name: str) -> float | None:
 
 
 async def test_dashboard_shows_usage_of_unmanaged_namespaces_without_learning() -> None:
-    """Of 10 cores 0.9 were shown as used where 9.0 were: the rest was used in namespaces without a policy."""
+    """The dashboard showed 0.9 of 10 cores as used instead of 9.0: the rest was in namespaces without a policy."""
     async with one_namespace_managed() as scene:
         overview = await scene.overview()
-        cpu, memory = scene.used()
+        cpu, memory = scene.usage_by_node()
         assert newest(overview, "used") == pytest.approx(sum(cpu))
         nodes = sorted(
             await scene.board.nodes(), key=lambda node: scene.stage.world.nodes.names.index(node.name)
@@ -138,13 +138,13 @@ async def test_dashboard_shows_stale_usage_as_unknown_with_last_sample_time() ->
 async def test_dashboard_shows_usage_as_unknown_without_samples() -> None:
     """As a Prometheus does whose scrapes of the kubelets fail, or a metrics-server's history."""
 
-    async def silent(ask: UsageQuery, **_: Any) -> Usage:
+    async def read_nothing(ask: UsageQuery, **_: Any) -> Usage:
         return Usage((), ask.start, ask.step, np.empty((ask.steps, 0)), np.empty((ask.steps, 0)))
 
     async with one_namespace_managed() as scene:
         await scene.board.refresh()
         sampled = scene.stage.world.now
-        scene.answer(silent)
+        scene.answer(read_nothing)
         scene.ahead = 6 * STEP
         later = await scene.overview()
         assert (newest(later, "used"), later.last_sample) == (None, sampled)
@@ -227,13 +227,13 @@ async def test_current_usage_forgets_removed_pods(tmp_path: Path) -> None:
         assert present.last_sampled_at == NOW // 60 * 60
 
 
-class Told(PollingSource[PollingSettings]):
+class FixedSource(PollingSource[PollingSettings]):
     """A source of the present alone, such as metrics-server or the kubelets."""
 
-    name = "told"
+    name = "fixed"
     settings_type = PollingSettings
     at = NOW - 75
-    """When its last sample was measured."""
+    """The time of its last sample."""
 
     async def snapshot(self) -> list[ContainerSample]:
         names = PodContainer(*POD, "web"), PodContainer("batch", "etl-0", "etl")
@@ -244,7 +244,7 @@ async def test_current_usage_keeps_polled_pods_until_they_are_stale(tmp_path: Pa
     present, pods = CurrentUsage(), {POD, ("batch", "etl-0")}
     now = NOW
     async with Store.open(tmp_path / "trimtab.db") as store:
-        source = Told(PollingSettings(), store=store, clock=lambda: now)
+        source = FixedSource(PollingSettings(), store=store, clock=lambda: now)
         learning = Recommender(
             {DEFAULT_SOURCE: source}, store, cluster="c", schedule=IngestSchedule(), metrics=Metrics()
         )

@@ -25,7 +25,7 @@ from trimtab.web.demo.warmup import compile_effects, compile_sizing
 from trimtab.web.model import BacktestResult, WorkloadAction
 from trimtab.web.views import detail
 from trimtab.web.views.timeseries import read_usage_history, run_backtests
-from web.views.test_history import Away
+from web.views.test_history import UnavailableStore
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -33,15 +33,15 @@ DAYS = 1.5
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def played() -> AsyncIterator[DemoRunner]:
+async def finished_demo() -> AsyncIterator[DemoRunner]:
     async with open_demo(days=DAYS, seed=1) as found:
         await found.run()
         yield found
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def found(played: DemoRunner) -> SummaryDocument:
-    return await build_summary(played.backend, days=DAYS, seed=1)
+async def found(finished_demo: DemoRunner) -> SummaryDocument:
+    return await build_summary(finished_demo.backend, days=DAYS, seed=1)
 
 
 async def test_demo_lowers_requests_and_frees_nodes_and_money(found: SummaryDocument) -> None:
@@ -59,10 +59,10 @@ async def test_demo_handles_an_oom_kill_and_reverts_a_canary(found: SummaryDocum
 
 
 async def test_demo_meets_an_intent_and_shows_learned_effects(
-    played: DemoRunner, found: SummaryDocument
+    finished_demo: DemoRunner, found: SummaryDocument
 ) -> None:
     assert found["intents"] == [{"name": "booking/reservations-fast", "met": True}]
-    (intent,) = await played.backend.intents()
+    (intent,) = await finished_demo.backend.intents()
     (objective,) = intent.objectives
     assert objective.plot
     seen = [value for value in objective.plot.curves[0].values if value is not None]
@@ -83,19 +83,19 @@ async def test_demo_summary_has_json_and_text(found: SummaryDocument) -> None:
 
 
 async def test_demo_summary_names_each_workload_once(found: SummaryDocument) -> None:
-    why = ("no room", "throttled")
-    told = [{"at": float(at), "workload": "shop/web", "why": why[at]} for at in (1, 0)]
-    text = [str(line) for line in render_summary({**found, "reverted": told}, width=80)]
+    why = ("no capacity", "throttled")
+    reverted = [{"at": float(at), "workload": "shop/web", "why": why[at]} for at in (1, 0)]
+    text = [str(line) for line in render_summary({**found, "reverted": reverted}, width=80)]
     assert "Reverted    shop/web (2 times): throttled" in text
 
 
-async def test_demo_applies_holds_and_releases_on_request(played: DemoRunner) -> None:
-    board = played.backend
+async def test_demo_applies_holds_and_releases_on_request(finished_demo: DemoRunner) -> None:
+    board = finished_demo.backend
     row = next(row for row in await board.workloads() if row.name == "ledger")
     assert row.mode == "Recommend"
-    told = await board.run_action(WorkloadAction.APPLY, row.key, who="ann", why="looks right")
-    assert "until it is released" in told
-    await played.advance(hours=3)
+    reverted = await board.run_action(WorkloadAction.APPLY, row.key, who="ann", why="looks right")
+    assert "until it is released" in reverted
+    await finished_demo.advance(hours=3)
     after = await board.workload(row.key)
     assert after
     assert (after.row.has.cpu or 0) < (row.has.cpu or 0)
@@ -104,20 +104,20 @@ async def test_demo_applies_holds_and_releases_on_request(played: DemoRunner) ->
     assert (applied.who, applied.why) == ("ann", "looks right")
 
     await board.undo(applied.id, who="ann", why="rather not")
-    await played.advance(hours=3)
+    await finished_demo.advance(hours=3)
     back = await board.workload(row.key)
     assert back
     assert back.row.has == row.has
     await board.run_action(WorkloadAction.RELEASE, row.key, who="ann", why="")
-    await played.advance(hours=1)
+    await finished_demo.advance(hours=1)
     free = await board.workload(row.key)
     assert free
     assert not free.row.pinned
 
 
-async def test_workload_page_shows_history_reasons_and_backtest(played: DemoRunner) -> None:
-    row = next(row for row in await played.backend.workloads() if row.name == "storefront")
-    found = await played.backend.workload(row.key)
+async def test_workload_page_shows_history_reasons_and_backtest(finished_demo: DemoRunner) -> None:
+    row = next(row for row in await finished_demo.backend.workloads() if row.name == "storefront")
+    found = await finished_demo.backend.workload(row.key)
     assert found
     (container,) = found.containers
     names = [latency_curve.name for latency_curve in container.cpu.curves]
@@ -128,12 +128,12 @@ async def test_workload_page_shows_history_reasons_and_backtest(played: DemoRunn
     assert {each.strategy for each in container.backtest} >= {"trimtab", "vpa", "krr"}
 
 
-async def test_workload_page_without_store_shows_the_present(played: DemoRunner) -> None:
-    views = played.backend._views()
+async def test_workload_page_without_store_shows_the_present(finished_demo: DemoRunner) -> None:
+    views = finished_demo.backend._views()
     assert views
-    away = replace(views, store=cast("Store", Away(views.store)))
-    board = LiveBackend(lambda: away, name="demo", clock=lambda: played.backend.observed_at)
-    row = next(row for row in await played.backend.workloads() if row.name == "storefront")
+    away = replace(views, store=cast("Store", UnavailableStore(views.store)))
+    board = LiveBackend(lambda: away, name="demo", clock=lambda: finished_demo.backend.observed_at)
+    row = next(row for row in await finished_demo.backend.workloads() if row.name == "storefront")
     found = await board.workload(row.key)
     assert found
     assert (found.trouble, found.events) == ("store.url: the server does not answer", ())
@@ -141,10 +141,10 @@ async def test_workload_page_without_store_shows_the_present(played: DemoRunner)
 
 
 async def test_concurrent_page_requests_read_history_once(
-    played: DemoRunner, monkeypatch: pytest.MonkeyPatch
+    finished_demo: DemoRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key = next(row.key for row in await played.backend.workloads() if row.name == "storefront")
-    before = await played.backend.workload(key)
+    key = next(row.key for row in await finished_demo.backend.workloads() if row.name == "storefront")
+    before = await finished_demo.backend.workload(key)
     asked: list[str] = []
 
     async def reading(*given: Any, **named: Any) -> Trace:
@@ -157,8 +157,10 @@ async def test_concurrent_page_requests_read_history_once(
 
     monkeypatch.setattr(detail, "read_usage_history", reading)
     monkeypatch.setattr(detail, "run_backtests", replaying)
-    played.backend._details.invalidate(key)
-    once, again = await asyncio.gather(played.backend.workload(key), played.backend.workload(key))
+    finished_demo.backend._details.invalidate(key)
+    once, again = await asyncio.gather(
+        finished_demo.backend.workload(key), finished_demo.backend.workload(key)
+    )
     assert asked == ["read"]
     assert before
     assert once
@@ -167,29 +169,29 @@ async def test_concurrent_page_requests_read_history_once(
     assert once.containers[0].backtest == before.containers[0].backtest
 
 
-async def test_snapshot_shows_the_same_and_rejects_actions(played: DemoRunner) -> None:
-    board = SnapshotBackend(await take_snapshot(played.backend))
-    assert await board.workloads() == tuple(await played.backend.workloads())
-    assert (await board.overview()).money == (await played.backend.overview()).money
+async def test_snapshot_shows_the_same_and_rejects_actions(finished_demo: DemoRunner) -> None:
+    board = SnapshotBackend(await take_snapshot(finished_demo.backend))
+    assert await board.workloads() == tuple(await finished_demo.backend.workloads())
+    assert (await board.overview()).money == (await finished_demo.backend.overview()).money
     row = (await board.workloads())[0]
     detail = await board.workload(row.key)
     assert detail
     assert detail.acts == {}
 
 
-async def test_warmup_compiles_the_kernels_that_the_demo_uses(played: DemoRunner) -> None:
-    assert played.days == DAYS
+async def test_warmup_compiles_the_kernels_that_the_demo_uses(finished_demo: DemoRunner) -> None:
+    assert finished_demo.days == DAYS
 
-    def compiled() -> dict[str, int]:
+    def compiled_signatures() -> dict[str, int]:
         found = (vars(module).items() for module in (kernels, latency_curve))
         return {
             name: len(each.signatures) for part in found for name, each in part if hasattr(each, "signatures")
         }
 
-    before = compiled()
+    before = compiled_signatures()
     compile_sizing()
     compile_effects()
-    assert compiled() == before
+    assert compiled_signatures() == before
     assert before["charge_forecasts"]
     assert before["predict_log_changes"]
 
@@ -215,7 +217,7 @@ async def test_demo_rejects_wrong_options_in_one_line(capsys: pytest.CaptureFixt
 
 
 async def test_demo_never_lowers_a_cpu_limit_below_its_recorded_peak() -> None:
-    """shop/checkout was given a limit of 500m on a Sunday, and had used 664m on the Wednesday before."""
+    """It once gave shop/checkout a limit of 500m on a Sunday, after a peak of 664m on the Wednesday before."""
     whole = build_scenario(days=8, seed=7)
     checkout = tuple(each for each in whole.workloads if each.name == "checkout")
     lowered: list[tuple[float, float]] = []

@@ -12,13 +12,13 @@ import pytest
 from trimtab.store import HistoryRecord, StateKey, Store
 from trimtab.store.errors import UnavailableError
 from trimtab.web.backends.live import LiveBackend, _ClusterView
-from trimtab.web.model import HistoryEntry as Told
+from trimtab.web.model import HistoryEntry
 from trimtab.web.views.trend import ClusterTotals, Trend
 from web.entries import entry
 
 
-def board_of(desk: Any) -> LiveBackend:
-    return LiveBackend(lambda: desk, name="test")
+def backend_for(operator_state: Any) -> LiveBackend:
+    return LiveBackend(lambda: operator_state, name="test")
 
 
 def kill(at: float, container: str = "app") -> HistoryRecord:
@@ -29,13 +29,13 @@ def kill(at: float, container: str = "app") -> HistoryRecord:
 
 @pytest.mark.parametrize("what", ["", "killed", "applied"])
 async def test_history_pages_continue_where_the_last_ended(what: str, tmp_path: Path) -> None:
-    # Three containers are killed at once, now and then; changes fall between, or at the very same time.
+    # Now and then three containers are killed at once; changes happen in between or at the same time.
     kills = [kill(float(at), container) for container in "abc" for at in range(100, 160, 3)]
     async with Store.open(tmp_path / "trimtab.db") as store:
         await store.history.append([entry(float(at)) for at in range(98, 162, 2)])
         await store.history.append(kills)
-        board = board_of(SimpleNamespace(cluster_name="test", store=store))
-        found: list[Told] = []
+        board = backend_for(SimpleNamespace(cluster_name="test", store=store))
+        found: list[HistoryEntry] = []
         last = None
         while page := await board.history(what=what, before=last, limit=7):
             found += page
@@ -48,14 +48,16 @@ async def test_history_pages_continue_where_the_last_ended(what: str, tmp_path: 
 async def test_history_page_after_a_removed_entry_is_empty(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
         await store.history.append([entry(100.0), entry(200.0)])
-        assert await board_of(SimpleNamespace(cluster_name="test", store=store)).history(before=10**6) == ()
+        assert (
+            await backend_for(SimpleNamespace(cluster_name="test", store=store)).history(before=10**6) == ()
+        )
 
 
 async def test_history_shows_changes_before_many_recommendations(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
         await store.history.append([entry(100.0), *(entry(200.0 + at, "recommended") for at in range(200))])
         await store.history.append([kill(float(at)) for at in (110, 120, 150)])
-        board = board_of(SimpleNamespace(cluster_name="test", store=store))
+        board = backend_for(SimpleNamespace(cluster_name="test", store=store))
         board._view = _ClusterView(observed_at=500.0, problem="")
         shown = await board.overview()
     assert [each.what for each in shown.latest] == ["killed", "applied"]
@@ -64,7 +66,7 @@ async def test_history_shows_changes_before_many_recommendations(tmp_path: Path)
     assert shown.today == {"applied": 1, "killed": 3}
 
 
-class Away:
+class UnavailableStore:
     """A store that does not answer, until it does."""
 
     def __init__(self, store: Store) -> None:
@@ -85,20 +87,20 @@ async def test_trend_of_the_previous_leader_survives_a_store_outage_at_start(
     tmp_path: Path,
 ) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
-        desk = SimpleNamespace(cluster_name="test", store=store)
-        former = board_of(desk)
-        await former._restore_trend(desk)  # type: ignore[arg-type]
-        former._trend.add(totals(1000.0))
-        await former._save_trend()
+        operator_state = SimpleNamespace(cluster_name="test", store=store)
+        earlier = backend_for(operator_state)
+        await earlier._restore_trend(operator_state)  # type: ignore[arg-type]
+        earlier._trend.add(totals(1000.0))
+        await earlier._save_trend()
 
-        kept = Away(store)
-        desk = SimpleNamespace(cluster_name="test", store=kept)
-        board = board_of(desk)
-        await board._restore_trend(desk)  # type: ignore[arg-type]
+        kept = UnavailableStore(store)
+        operator_state = SimpleNamespace(cluster_name="test", store=kept)
+        board = backend_for(operator_state)
+        await board._restore_trend(operator_state)  # type: ignore[arg-type]
         board._trend.add(totals(2000.0))
         kept.away = False
         await board._save_trend()
-        await board._restore_trend(desk)  # type: ignore[arg-type]
+        await board._restore_trend(operator_state)  # type: ignore[arg-type]
         board._trend.add(totals(3000.0))
         assert [each.at for each in board._trend.samples] == [1000.0, 2000.0, 3000.0]
         await board._save_trend()
@@ -113,8 +115,8 @@ async def test_overview_without_store_names_what_is_missing(
     tmp_path: Path,
 ) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
-        kept = Away(store)
-        board = board_of(SimpleNamespace(cluster_name="test", store=kept))
+        kept = UnavailableStore(store)
+        board = backend_for(SimpleNamespace(cluster_name="test", store=kept))
         board._view = _ClusterView(observed_at=200.0, problem="")
         shown = await board.overview()
         assert (shown.trouble, shown.latest) == ("store.url: the server does not answer", ())

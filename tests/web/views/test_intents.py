@@ -52,35 +52,35 @@ class Events:
 
 async def test_intent_view_caches_history_and_always_reads_status() -> None:
     """To read it takes 40 ms an intent, and every page that is open asks for all of them whenever there is news."""
-    events, roll = Events(), [FAST]
-    desk: Any = SimpleNamespace(
+    events, index = Events(), [FAST]
+    state: Any = SimpleNamespace(
         cluster_name="prod",
         store=SimpleNamespace(events=events),
-        intents=IntentViews(roll),
+        intents=IntentViews(index),
     )
     views = IntentViewCache(fresh=60.0)
-    (before,) = await views.get_all(desk, now=100.0)
+    (before,) = await views.get_all(state, now=100.0)
     assert before.objectives[0].plot
     assert before.objectives[0].now is None
     said = {"objectives": [{"name": "p99", "current": 0.2, "verdict": "Missed"}]}
-    roll[:] = [msgspec.structs.replace(FAST, status=msgspec.json.encode(said))]
-    (after,) = await views.get_all(desk, now=159.0)
+    index[:] = [msgspec.structs.replace(FAST, status=msgspec.json.encode(said))]
+    (after,) = await views.get_all(state, now=159.0)
     assert after.objectives[0].now == 0.2
     assert after.objectives[0].plot == before.objectives[0].plot
     views.drop_stale(159.0)
-    assert await views.get_all(desk, now=159.0) == (after,)
+    assert await views.get_all(state, now=159.0) == (after,)
     assert events.asked == 1
     views.drop_stale(160.0)
-    assert await views.get_all(desk, now=159.0) == (after,)
+    assert await views.get_all(state, now=159.0) == (after,)
     assert events.asked == 2
 
     events.away = True
     for asked in (3, 4):
-        (dark,) = await views.get_all(desk, now=300.0)
+        (dark,) = await views.get_all(state, now=300.0)
         assert dark.objectives[0].plot is None
         assert events.asked == asked
     events.away = False
-    roll[:] = [msgspec.structs.replace(FAST, generation=2)]
-    assert (await views.get_all(desk, now=301.0))[0].objectives[0].plot
-    roll.clear()
-    assert await views.get_all(desk, now=302.0) == ()
+    index[:] = [msgspec.structs.replace(FAST, generation=2)]
+    assert (await views.get_all(state, now=301.0))[0].objectives[0].plot
+    index.clear()
+    assert await views.get_all(state, now=302.0) == ()

@@ -25,7 +25,7 @@ CORE = {"name": "app", "resources": {"requests": {"cpu": "1"}}}
 def row(
     resource: Resource, *, ran: float, now: float = NOW, last: float = 0.0, at_once: int = 1
 ) -> WorkloadRow:
-    """Of one without pods, of which something is known since ten hours before."""
+    """Return the row of a workload without pods, with evidence since ten hours before."""
     found = replace(workload("report", resource=resource, containers=(CORE,)), replicas=at_once)
     evidence = Evidence(
         run_seconds=ran,
@@ -57,7 +57,7 @@ def row(
 def test_cron_job_cost_is_its_average_running_time(
     resource: Resource, ran: float, at_once: int, cores: float
 ) -> None:
-    """Of a Deployment without pods nothing is paid for, whatever ran before."""
+    """A Deployment without pods costs nothing, whatever ran before."""
     assert row(resource, ran=ran, at_once=at_once).cost == pytest.approx(
         cores * ResourcePrices().price_cpu(1000)
     )
@@ -88,7 +88,7 @@ def test_node_view_counts_pod_level_requests_and_overhead() -> None:
 
 
 def test_idle_cluster_produces_no_updates() -> None:
-    """Every open page would be made anew every other second."""
+    """Otherwise every open page would be rendered again every other second."""
     resting = row(JOBS, ran=3600, now=NOW + 10)
     assert row(JOBS, ran=3600, now=NOW + 3000) == resting
     assert row(JOBS, ran=3600, now=NOW + 36_000).cost == pytest.approx(resting.cost / 2)

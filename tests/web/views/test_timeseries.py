@@ -1,4 +1,4 @@
-"""One workload over time: the sizes that it had, by what the history tells of its changes, and its back-test."""
+"""One workload over time: its sizes by the history of its changes, and its back-test."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from web.entries import entry
 SMALL, MIDDLE, LARGE = (Resources(cpu_request=amount) for amount in (100, 200, 300))
 
 
-def had(*told: HistoryRecord, now: Resources) -> list[float | None]:
+def had(*records: HistoryRecord, now: Resources) -> list[float | None]:
     """At 0, 10, 20 and so on up to 60."""
-    sizes = SizeHistory("app", told[::-1], has=now, should=None)
+    sizes = SizeHistory("app", records[::-1], has=now, should=None)
     return list(sizes.current_values([float(at) for at in range(0, 61, 10)], lambda size: size.cpu_request))
 
 
@@ -80,12 +80,12 @@ async def test_backtest_is_retried_soon_after_a_source_failure(
     )
     details = DetailCache(prices=ResourcePrices(), fresh=60.0)
 
-    async def told(now: float) -> tuple[BacktestResult, ...]:
+    async def records(now: float) -> tuple[BacktestResult, ...]:
         (found,) = await details.get(views, view, now=now)
         return found.backtest
 
-    assert await told(1e9) == ()
+    assert await records(1e9) == ()
     source.away = False
-    assert await told(1e9 + 61) == fared
+    assert await records(1e9 + 61) == fared
     source.away = True
-    assert await told(1e9 + 7 * 3600) == fared
+    assert await records(1e9 + 7 * 3600) == fared
