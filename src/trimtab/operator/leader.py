@@ -60,7 +60,7 @@ class LeaderSession:
         """Reconciles a workload soon, because something about it changed."""
         self.controllers: Controllers = operator.build_controllers(may_write=may_write, enqueue=self.enqueue)
         self.views = self.controllers.views
-        self._retention_task = RetentionTask(operator.ports.store, now=operator.ports.now)
+        self.retention_task = RetentionTask(operator.ports.store, now=operator.ports.now)
         self._applied_config: OperatorConfig | None = None
         """The configuration of the last reconcile of all workloads; None before the first one."""
         self._reported_config_problem = ""
@@ -136,32 +136,36 @@ class LeaderSession:
         self.controllers.gauges.clear()
         self.controllers.recommender.clear_gauges()
 
-    # By the clock
-
-    async def run(self) -> Never:
-        """Ingest usage every cycle, and reconcile whatever changed."""
+    async def hold(self, work: Callable[[asyncio.TaskGroup], Coroutine[Any, Any, Never]]) -> Never:
+        """Do what comes first in a session, then its work, and in the end save what was learned."""
         # Without feature detection, pods would be replaced that can be resized in place.
         while not await self.detect_features():  # noqa: ASYNC110 - the API server must be polled
             await asyncio.sleep(FEATURE_RETRY_INTERVAL)
         try:
             async with asyncio.TaskGroup() as group:
                 try:
-                    await self._run_tasks(group)
+                    # Before the first cycle: its few samples would otherwise replace what the VPA's own recommender
+                    # learned in weeks.
+                    await self.controllers.vpa_recommender.load_checkpoints(self._operator.ports.now())
+                    await work(group)
                 finally:
                     await self.save()
         finally:
             self.clear_gauges()  # only now: a task of the group could set them again
         raise AssertionError("unreachable")
 
+    # By the clock
+
+    async def run(self) -> Never:
+        """Ingest usage every cycle, and reconcile whatever changed."""
+        await self.hold(self._run_tasks)
+
     async def _run_tasks(self, group: asyncio.TaskGroup) -> Never:
         parts = self.controllers
-        group.create_task(self._retention_task.run())
+        group.create_task(self.retention_task.run())
         group.create_task(parts.recorder.run())
         group.create_task(parts.qos_status_writer.run())
         group.create_task(self._run_intents())
-        # Before the first cycle: its few samples would otherwise replace what the VPA's own recommender
-        # learned in weeks.
-        await parts.vpa_recommender.load_checkpoints(time.time())
         await self.ingest(time.time())
         # The first cycle has loaded the kernels of the strategies: from now on LLVM is hardly used, and its pages would
         # only count towards the pod's memory. Releasing them in every cycle saved 12 MiB more and nothing else.

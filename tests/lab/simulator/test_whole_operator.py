@@ -8,11 +8,13 @@ import msgspec
 
 from lab.simulator.scenes import GIB, MIB, flat, scene, sized, workload
 from trimtab.api import Duration
+from trimtab.api.nodeqospolicy import NodeQoSPolicySpec
 from trimtab.api.optimizationpolicy import MetricsConfig, OptimizationPolicySpec, PolicyMode
+from trimtab.kube.kinds.custom import QosPolicy
 from trimtab.kube.kinds.hpas import AutoscalerTarget
 from trimtab.kube.kinds.vpas import VerticalPodAutoscaler
 from trimtab.kube.kinds.workloads import WorkloadKey
-from trimtab.kube.rest.resources import VPAS
+from trimtab.kube.rest.resources import NODE_QOS_POLICIES, VPAS
 from trimtab.lab.simulator.metrics import ClusterMetrics
 from trimtab.lab.simulator.scenario import Scenario
 from trimtab.lab.simulator.simulation import Simulation
@@ -88,6 +90,18 @@ async def test_simulation_creates_pods_with_size_in_effect_only_if_webhook_sizes
     assert created == 2000, "the template keeps its size, and the operator resizes the pod afterwards"
     applied, created = await created_size(OperatorConfig.model_validate({"webhook": {"pods": True}}))
     assert created == applied
+
+
+async def test_simulation_writes_statuses_of_policies() -> None:
+    qos = QosPolicy("", "all", "uid-qos", 1, 1, 0, NodeQoSPolicySpec(), "", b"{}")
+    async with Simulation(
+        oversized_service(), policies={"all": POLICY}, objects=[(NODE_QOS_POLICIES, qos)]
+    ) as simulation:
+        await simulation.run(2 * HOUR)
+        (seen,) = simulation.cluster_state.node_policies
+        statuses = simulation._objects.statuses
+    assert statuses["OptimizationPolicy", simulation.config.namespace, "all"]["observedGeneration"] == 1
+    assert msgspec.json.decode(seen.status)["nodes"] == 4
 
 
 async def test_simulation_recommends_for_vpa_without_a_policy() -> None:

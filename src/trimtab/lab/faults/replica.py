@@ -132,6 +132,7 @@ class Replica:
             informers=self.informers,
             step=shared.step,
             min_requeue_delay=min(15.0, shared.step / 2),
+            status_interval=0.0,
         )
         self.process.watch()
         self.informers.sync()
@@ -169,16 +170,12 @@ class Replica:
         await self._guard(self.process.advance())
 
     async def _finish_step(self) -> None:
-        await self.process.flush()
-        if self.process.session is not None:
-            writer = self.process.controllers.status_writer
-            for policy in list(self.process.operator.cluster_state.policies):
-                try:
-                    await writer.write_status(policy.key)
-                except KubeError as error:
-                    self._shared.trace.add(
-                        self.name, f"status of {policy} not written: {describe(error)}", kind=FAILED
-                    )
+        def record(policy: object, error: KubeError) -> None:
+            self._shared.trace.add(
+                self.name, f"status of {policy} not written: {describe(error)}", kind=FAILED
+            )
+
+        await self.process.finish_step(on_error=record)
         await self.process.run_intents()
 
     async def _guard(self, work: Coroutine[Any, Any, None]) -> None:

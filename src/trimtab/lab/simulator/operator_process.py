@@ -10,14 +10,18 @@ import asyncio
 from collections.abc import Callable
 from typing import Never
 
+from trimtab.kube.errors import KubeError
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.runtime.delay_heap import DelayHeap
 from trimtab.lab.simulator.election import SimulatedClock
 from trimtab.lab.simulator.simulated_informers import SimulatedInformerSet
 from trimtab.lab.simulator.world import SimulatedWorld
-from trimtab.operator.leader import LeaderSession, lead
+from trimtab.operator.leader import PRUNE_INTERVAL, LeaderSession, lead
 from trimtab.operator.wiring import Controllers, Ports, build_operator
 from trimtab.timing import Interval
+
+STATUS_INTERVAL = 3600.0
+"""The simulated seconds between two writes of the statuses of policies, which nothing in a simulation waits for."""
 
 
 class OperatorProcess:
@@ -32,6 +36,7 @@ class OperatorProcess:
         informers: SimulatedInformerSet,
         step: float,
         min_requeue_delay: float,
+        status_interval: float = STATUS_INTERVAL,
     ) -> None:
         """Create a process; a workload is reconciled again after `min_requeue_delay` at the earliest."""
         self._world = world
@@ -47,6 +52,7 @@ class OperatorProcess:
         self.controllers: Controllers
         """The controllers of the present or the last session."""
         self._tasks: list[asyncio.Task[None]] = []
+        self._status_interval = Interval(status_interval)
 
     @property
     def now(self) -> float:
@@ -114,10 +120,27 @@ class OperatorProcess:
             if again is not None:
                 self._workqueue.put(key, self._world.control_time + max(again, self._min_requeue_delay))
 
-    async def flush(self) -> None:
-        """Write the recorded history to the store."""
-        if self.session is not None:
-            await self.session.controllers.recorder.flush()
+    async def finish_step(self, *, on_error: Callable[[object, KubeError], None] | None = None) -> None:
+        """Do what the operator does beside ingesting and reconciling: history, statuses of policies, retention.
+
+        `on_error` gets each policy whose status could not be written; without it the error is raised.
+        """
+        if (session := self.session) is None:
+            return
+        await session.controllers.recorder.flush()
+        if self._status_interval.due(self.now):
+            self._status_interval.restart(self.now)
+            for policy in list(self.operator.cluster_state.policies):
+                try:
+                    await session.controllers.status_writer.write_status(policy.key)
+                except KubeError as error:
+                    if on_error is None:
+                        raise
+                    on_error(policy, error)
+            await session.controllers.qos_status_writer.write_statuses()
+        if self._prune_interval.due(self.now):
+            self._prune_interval.restart(self.now)
+            await session.retention_task.prune()
 
     async def run_intents(self) -> None:
         """Run a cycle of the Intents, if one is due and this process leads."""
@@ -144,12 +167,17 @@ class OperatorProcess:
         self._workqueue = DelayHeap()
         interval = self.operator.config.intents.interval.seconds
         self._intent_interval = Interval(max(interval, self._step), last=self.now)
+        self._prune_interval = Interval(PRUNE_INTERVAL)
         try:
-            await session.detect_features()
-            await session.controllers.vpa_recommender.load_checkpoints(self.now)
-            await asyncio.Event().wait()
+            await session.hold(self._wait)
         finally:
             self.session = None
-            await session.save()
-            session.clear_gauges()
+        raise AssertionError("unreachable")
+
+    async def _wait(self, _: asyncio.TaskGroup) -> Never:
+        """Wait for the end of the session: all of its work is done by the steps."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.session = None  # before it is saved: from now on no step may be taken
         raise AssertionError("unreachable")

@@ -8,7 +8,7 @@ that they asked for, ingest cycles and Intents at the end of a step.
         run.subscribe(lambda metrics: print(metrics.cpu_requested))
         await run.run(86400)
 
-Left out: serving and registering the webhook, plugins, NodeQoSPolicies, and everything that waits on a network.
+Left out: serving and registering the webhook, so that nothing validates policies, plugins, and whatever waits on a network.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class Simulation:
             if self.session is not None and self._objects_at_start:
                 await self._process.ingest()
                 await self._reconcile_until(self.now + self.step)
-                await self._process.flush()
+                await self._process.finish_step()
             await self._step()
             await self._process.run_intents()
 
