@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from trimtab.lab.environments import VECTOR, EnvironmentConfig, GeneratedDemand, Weights
-from trimtab.lab.environments.sizing import Sizing
+from trimtab.lab.environments.sizing import SizingEnv
 from trimtab.usage.trace import Trace
 
 HOURS, WARM_UP, WINDOW = 168, 24, 24
@@ -170,7 +170,7 @@ def main() -> None:
     given = parser.parse_args()
     demand = Fixed()
     actions = recommendations(demand.trace)
-    ours, plain = Sizing(demand=demand, hours=HOURS, warm_up=WARM_UP, window=WINDOW), Plain(demand.trace)
+    ours, plain = SizingEnv(demand=demand, hours=HOURS, warm_up=WARM_UP, window=WINDOW), Plain(demand.trace)
     same(ours, plain, actions)
     slow = rate(lambda: [plain.reset(), *(plain.step(action) for action in actions)], HOURS)
     table = Table("ENVIRONMENT", "STEPS/S", "BESIDE PLAIN", box=None)
@@ -194,7 +194,7 @@ def main() -> None:
     console.print(table)
 
 
-def same(ours: Sizing, plain: Plain, actions: list[Any]) -> None:
+def same(ours: SizingEnv, plain: Plain, actions: list[Any]) -> None:
     """Both have the same rewards and see the same."""
     seen, _ = ours.reset(seed=0)
     np.testing.assert_allclose(seen, plain.reset(), rtol=1e-6)

@@ -70,7 +70,7 @@ def change(phase: Phase, way: UpdateMethod = UpdateMethod.IN_PLACE, **facts: Any
     known: dict[str, Any] = {
         "id": "c",
         "started": NOW - 60,
-        "way": way,
+        "method": way,
         "phase": phase,
         "since": NOW - 60,
         "before": APPLIED,
@@ -232,7 +232,7 @@ def test_begin_starts_from_the_effective_size_where_pods_cannot_be_synced_yet() 
     """A pod between two starts still has the size of its template; it is not where a change starts from."""
     crashing = pod("web-0", sizes=TEMPLATE, created=NOW - 30, waiting="CrashLoopBackOff", ready=True)
     found = start_change(observation(desired_change(GROWN), pods=[crashing], on=resized_workload()))
-    assert (found.before, found.after, found.odd) == (APPLIED, GROWN, {crashing.uid: TEMPLATE})
+    assert (found.before, found.after, found.pod_overrides) == (APPLIED, GROWN, {crashing.uid: TEMPLATE})
 
 
 @given(st.sampled_from([TEMPLATE, OTHER, GROWN]), st.lists(st.booleans(), min_size=1, max_size=6))
@@ -358,7 +358,7 @@ def test_next_actions_of_a_held_workload_revert_canaries_and_finish_a_promotion(
         if isinstance(action, WriteAnnotations)
     ]
     assert recorded.annotations.change
-    assert (recorded.annotations.change.phase, recorded.annotations.change.blameless) == (
+    assert (recorded.annotations.change.phase, recorded.annotations.change.not_at_fault) == (
         Phase.REVERTING,
         True,
     )

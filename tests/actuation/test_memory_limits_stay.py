@@ -45,7 +45,7 @@ def case(wanted: Sizes, *, has: Sizes = OLD, **terms: Any) -> Observation:
 
 def test_memory_limit_that_cannot_be_lowered_stays_and_the_rest_changes() -> None:
     begins = start_change(case(LESS))
-    assert begins.way is UpdateMethod.IN_PLACE
+    assert begins.method is UpdateMethod.IN_PLACE
     assert begins.after == {"web": Resources(400, None, 256 * MIB, 1024 * MIB)}
 
 
@@ -61,11 +61,11 @@ def test_memory_limit_alone_that_cannot_change_gives_the_reason() -> None:
 
 def test_memory_limit_is_lowered_by_replacement_if_allowed() -> None:
     begins = start_change(case(LESS, allow_recreate=True))
-    assert (begins.way, begins.after) == (UpdateMethod.ROLLOUT, LESS)
+    assert (begins.method, begins.after) == (UpdateMethod.ROLLOUT, LESS)
     never = start_change(case(LESS, allow_recreate=True, template=TemplateUpdate.NEVER))
-    assert (never.way, never.after["web"].memory_limit) == (UpdateMethod.IN_PLACE, 1024 * MIB)
+    assert (never.method, never.after["web"].memory_limit) == (UpdateMethod.IN_PLACE, 1024 * MIB)
     restarted = start_change(case(LESS, allow_recreate=True, restarts=True))
-    assert (restarted.way, restarted.after) == (UpdateMethod.IN_PLACE, LESS), (
+    assert (restarted.method, restarted.after) == (UpdateMethod.IN_PLACE, LESS), (
         "a container that restarts for it can have less"
     )
 

@@ -215,7 +215,7 @@ def test_property_21_in_place_resize_preference(
         pods=[pod(sizes={"web": old})],
         on=workload(resource=kind, template={"web": old}),  # type: ignore[arg-type]
     )
-    assert old == new or start_change(case).way is UpdateMethod.IN_PLACE
+    assert old == new or start_change(case).method is UpdateMethod.IN_PLACE
 
 
 @given(old=requests, new=requests, recreate=st.booleans(), on_delete=st.booleans())
@@ -232,7 +232,7 @@ def test_property_22_recreate_strategy_availability(
     if old == new:
         return
     if recreate:
-        assert start_change(case).way is (UpdateMethod.RECREATE if on_delete else UpdateMethod.ROLLOUT)
+        assert start_change(case).method is (UpdateMethod.RECREATE if on_delete else UpdateMethod.ROLLOUT)
     else:
         assert "this cluster cannot resize pods in place" in wait_reason(next_actions(case))
 
@@ -507,7 +507,7 @@ def test_change_sizes_a_cron_job_by_its_template_alone(old: Resources, new: Reso
     if old == new:
         return
     change = start_change(case)
-    assert (change.way, change.phase) == (UpdateMethod.TEMPLATE, Phase.PROMOTING)
+    assert (change.method, change.phase) == (UpdateMethod.TEMPLATE, Phase.PROMOTING)
     on = workload(
         resource=CRON_JOBS,
         template={"web": old},
@@ -529,7 +529,7 @@ def test_rollout_that_would_not_reach_all_pods_is_not_started(halted: Any, said:
     assert said in wait_reason(next_actions(observation(elsewhere, on=on)))
     always = desired_change(allow_recreate=True, template=TemplateUpdate.ALWAYS)
     begins = start_change(observation(always, on=on))
-    assert (begins.way, begins.patches_template) == (UpdateMethod.IN_PLACE, False)
+    assert (begins.method, begins.patches_template) == (UpdateMethod.IN_PLACE, False)
 
 
 def test_change_evicts_no_pod_while_one_is_missing() -> None:

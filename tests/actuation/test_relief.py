@@ -115,7 +115,7 @@ def test_relief_begins_at_once_whatever_else_would_wait(
     begins = start_change(
         observe_annotated(change_annotations, pods, wanted, rolling=rolling, is_spec_observed=observed)
     )
-    assert (begins.after, begins.relief, begins.way) == (MORE, True, UpdateMethod.IN_PLACE)
+    assert (begins.after, begins.relief, begins.method) == (MORE, True, UpdateMethod.IN_PLACE)
     assert begins.phase is Phase.PROMOTING
 
 
@@ -243,7 +243,7 @@ def test_relief_replaces_another_canary() -> None:
         next_actions(observe_annotated(ChangeAnnotations(change=cpu_decrease()), pods, urgent_change()))
     ).change
     assert back
-    assert (back.phase, back.blameless) == (Phase.REVERTING, True)
+    assert (back.phase, back.not_at_fault) == (Phase.REVERTING, True)
     assert "goes first" in back.reason
 
 

@@ -238,7 +238,7 @@ class World:
             if wanted != live.spec:
                 self._check_written_down(sizes)
                 change = self.change_annotations.change
-                of = f"{change.id} {bool(change.gave_up)}" if change else "sync"
+                of = f"{change.id} {bool(change.abandoned_at)}" if change else "sync"
                 self.resized[of, pod.uid, tuple(wanted.items())] += 1
                 live.spec = wanted
         self.commit()
@@ -277,7 +277,7 @@ class World:
             self.annotations = others | dict(annotations)
             self._managers |= dict.fromkeys(annotations, manager)
             if change := self.change_annotations.change:
-                self.befores[change.id].add((tuple(change.before.items()), str(change.odd)))
+                self.befores[change.id].add((tuple(change.before.items()), str(change.pod_overrides)))
         return self.workload
 
     def emit(self, workload: Workload, *, type: EventType, reason: str, message: str) -> None:  # noqa: A002 - the port's word
@@ -432,7 +432,7 @@ class World:
         known: list[Sizes] = [change_annotations.applied.sizes] if change_annotations.applied else []
         is_known = False
         if change := change_annotations.change:
-            befores = [change.before, *change.odd.values()]
+            befores = [change.before, *change.pod_overrides.values()]
             known += [change.after, change.template, *befores]
             known += [merge_sizes(change.template, change.after)]
             is_back = change.phase is Phase.REVERTING

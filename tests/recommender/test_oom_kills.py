@@ -65,7 +65,7 @@ def decrease(started: int) -> ChangeAnnotations:
         change=OngoingChange(
             id="x",
             started=started,
-            way=UpdateMethod.IN_PLACE,
+            method=UpdateMethod.IN_PLACE,
             phase=Phase.PROMOTING,
             since=started,
             before={"web": FULL},
@@ -92,7 +92,7 @@ def test_oom_kill_in_the_second_of_a_raise_uses_the_earlier_size(settled: int, l
     change = OngoingChange(
         id="x",
         started=NOW - 9,
-        way=UpdateMethod.IN_PLACE,
+        method=UpdateMethod.IN_PLACE,
         phase=Phase.VERIFYING,
         since=NOW - 9,
         settled=NOW + settled,

@@ -62,11 +62,11 @@ class UpdateMethod(StrEnum):
 
 
 class OngoingChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A change under way."""
+    """A change under way. Fields that were renamed keep their first name in the annotation."""
 
     id: str
     started: int
-    way: UpdateMethod
+    method: UpdateMethod = msgspec.field(name="way")
     phase: Phase
     since: int
     """The time at which the phase started."""
@@ -78,16 +78,17 @@ class OngoingChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """The health of the pods before the change."""
     settled: int = 0
     """The time since which all pods of this phase have had their size; 0 while some have not."""
-    renews: int = 0
+    renewed_at: int = msgspec.field(name="renews", default=0)
     """The time since which recreated pods must have the new size, if one of them did not: it may have been
     created before its controller saw the changed template. 0 where all had.
     """
-    odd: dict[str, dict[str, Resources]] = {}
+    pod_overrides: dict[str, dict[str, Resources]] = msgspec.field(name="odd", default_factory=dict)
+    """The sizes, by uid, of pods that had another size than `before`."""
     canaries: tuple[str, ...] = ()
     patches_template: bool = False
     restarts: bool = False
     """True if the change itself restarts containers."""
-    moved: bool = False
+    evicts_pods: bool = msgspec.field(name="moved", default=False)
     """True if pods are evicted because their node has no capacity for the new size."""
     relief: bool = False
     """True if the change only adds resources after an OOM kill. Such a change is never reverted because pods
@@ -97,19 +98,19 @@ class OngoingChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """Container exits, by pod, that were known when the phase started and lie in the future by the clock of
     their node.
     """
-    gave_up: int = 0
+    abandoned_at: int = msgspec.field(name="gave_up", default=0)
     """The time at which the revert was abandoned; 0 while it continues."""
-    gave_up_why: str = ""
+    abandon_reason: str = msgspec.field(name="gave_up_why", default="")
     reason: str = ""
-    blameless: bool = False
+    not_at_fault: bool = msgspec.field(name="blameless", default=False)
     """True if the change is reverted through no fault of its own, so that it may soon be tried again."""
 
     def previous_size(self, pod: Pod) -> Sizes:
-        return self.odd.get(pod.uid, self.before)
+        return self.pod_overrides.get(pod.uid, self.before)
 
     def is_created_by_change(self, pod: Pod) -> bool:
         """True if a pod was created since pods of the change should have the new size."""
-        return pod.created > max(self.since, self.renews)
+        return pod.created > max(self.since, self.renewed_at)
 
 
 class AppliedSizes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -166,7 +167,9 @@ class ChangeAnnotations(msgspec.Struct, frozen=True, kw_only=True):
                 change,
                 before=limits.clamp(change.before, template=template),
                 after=limits.clamp(change.after, template=template),
-                odd={uid: limits.clamp(sizes, template=template) for uid, sizes in change.odd.items()},
+                pod_overrides={
+                    uid: limits.clamp(sizes, template=template) for uid, sizes in change.pod_overrides.items()
+                },
             )
         if applied is not None:
             applied = msgspec.structs.replace(
@@ -277,7 +280,9 @@ def clamp_future_times(annotations: ChangeAnnotations, *, now: int) -> ChangeAnn
         relief_until = reverted.relief_until and reverted.relief_until + shift
         reverted = replace(reverted, at=now, until=reverted.until + shift, relief_until=relief_until)
     return ChangeAnnotations(
-        change=_clamp_times(annotations.change, "started", "since", "settled", "renews", "gave_up", now=now),
+        change=_clamp_times(
+            annotations.change, "started", "since", "settled", "renewed_at", "abandoned_at", now=now
+        ),
         applied=_clamp_times(annotations.applied, "at", "until", "restarted", now=now),
         reverted=reverted,
     )

@@ -268,4 +268,4 @@ def _is_promoted(change: OngoingChange, template: Sizes) -> bool:
     if change.phase not in _PROMOTED_PHASES:
         return False
     in_template = template == merge_sizes(change.template, change.after)
-    return in_template or (change.way is UpdateMethod.IN_PLACE and template == change.template)
+    return in_template or (change.method is UpdateMethod.IN_PLACE and template == change.template)

@@ -73,7 +73,7 @@ def _exceeds_template(limits: Iterable[int], template: int | None) -> bool:
 def _explained_sizes(oldest: int, annotations: ChangeAnnotations) -> list[Sizes]:
     """List the sizes that Trimtab gave to pods with a known start: during a change, or at admission."""
     change, applied = annotations.change, annotations.applied
-    found: list[Sizes] = [change.before, change.after, *change.odd.values()] if change else []
+    found: list[Sizes] = [change.before, change.after, *change.pod_overrides.values()] if change else []
     return [*found, applied.sizes] if applied and oldest > applied.at else found
 
 
@@ -82,7 +82,7 @@ def _earlier_sizes(oldest: int, annotations: ChangeAnnotations) -> list[Sizes]:
     change, applied = annotations.change, annotations.applied
     found: list[Sizes] = []
     if change and oldest <= change.started:
-        found += [change.before, *change.odd.values()]
+        found += [change.before, *change.pod_overrides.values()]
     if applied and oldest <= applied.until:
         found.append(applied.before)
     return found

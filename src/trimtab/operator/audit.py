@@ -157,7 +157,7 @@ class AuditRecorder:
             return msgspec.structs.replace(entry, what="refused", why=reverted.why, transition=transition.id)
         # The end of a revert is no application: the history must show the size that the workload has now.
         if transition.source is State.REVERTING and reverted:
-            reason = "overtaken" if change.blameless else "worse"
+            reason = "overtaken" if change.not_at_fault else "worse"
             self._metrics.reverts.labels(requester.policy, requester.intent, reason).inc()
             entry = self._build_entry(
                 workload, "reverted", change.after, change.before, requester, now, reverted.why

@@ -1,6 +1,6 @@
 """Place containers in cohorts as they come and go, and save the cohorts.
 
-New containers with history get cohorts of their own, until there are too many cohorts. Cohorts are kept small because
+New containers with history get cohorts of their own, until there are too many cohorts. CohortManager are kept small because
 saving or growing one briefly needs as much memory again as the cohort itself. Their state is saved in the store, but
 the store is optional: without it, the history is read again.
 """
@@ -17,7 +17,7 @@ import structlog
 
 from trimtab.aio import run_in_thread
 from trimtab.recommender.cohort import AnyCohort, EvidenceCohort, StrategySpec, create_cohort
-from trimtab.recommender.cohorts import Cohorts
+from trimtab.recommender.cohort_manager import CohortManager
 from trimtab.store import DamagedStateError, StateKey, Store, StoreError
 from trimtab.usage.pod_ownership import WorkloadContainer
 
@@ -69,7 +69,7 @@ def state_key(cluster: str, strategy_spec: StrategySpec, number: int) -> StateKe
     return StateKey(cluster, strategy_spec.strategy, f"{digest}/{number}")
 
 
-class CohortStore(Cohorts):
+class CohortStore(CohortManager):
     """All cohorts of a cluster, placed by the containers that exist and saved in the store."""
 
     def __init__(

@@ -27,8 +27,8 @@ from trimtab.aio import run_in_thread
 from trimtab.kube.kinds.nodes import NodeResources
 from trimtab.memory_trim import release_compiler_memory
 from trimtab.recommender.cohort import AnyCohort, StrategySpec
+from trimtab.recommender.cohort_manager import CohortManager, RecentUsage, observe_usage
 from trimtab.recommender.cohort_store import Backfill
-from trimtab.recommender.cohorts import Cohorts, RecentUsage, observe_usage
 from trimtab.usage.errors import QueryTooLarge, SourceRefused, UsageError
 from trimtab.usage.lateness import SampleTracker, count_complete_steps
 from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
@@ -134,7 +134,7 @@ class SourceIngester:
         self,
         key: str,
         source: Source[Any],
-        cohorts: Cohorts,
+        cohorts: CohortManager,
         *,
         schedule: IngestSchedule,
         metrics: IngestMetrics,

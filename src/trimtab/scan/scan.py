@@ -72,7 +72,7 @@ class ScanRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class ScanSelection:
     """The workloads of a scan."""
 
     workloads: Sequence[Workload]
@@ -131,7 +131,7 @@ class Scan:
         self._progress("listing workloads", 0.0)
         return await take_snapshot(self._client, namespaces=self._request.workloads.namespaces)
 
-    async def select(self, snapshot: ClusterSnapshot) -> Selection:
+    async def select(self, snapshot: ClusterSnapshot) -> ScanSelection:
         """Select the workloads to assess."""
         state = snapshot.state
         selected = await self._find_selected(snapshot)
@@ -146,9 +146,9 @@ class Scan:
         peers, _ = _split_skipped(
             state, (each for each in state.list_workloads() if each.namespace in used_namespaces)
         )
-        return Selection(sized, peers, skipped)
+        return ScanSelection(sized, peers, skipped)
 
-    async def plan(self, selection: Selection) -> ReadPlan | None:
+    async def plan(self, selection: ScanSelection) -> ReadPlan | None:
         """Plan the read of usage; None if there is no workload to assess."""
         request = self._request
         if not selection.workloads:
@@ -162,7 +162,7 @@ class Scan:
         )
 
     async def read(
-        self, snapshot: ClusterSnapshot, selection: Selection, plan: ReadPlan | None
+        self, snapshot: ClusterSnapshot, selection: ScanSelection, plan: ReadPlan | None
     ) -> UsageModel:
         """Read the usage history and learn from it."""
         model = UsageModel(snapshot.state, selection.peers, self._specs.values(), now=self._request.now)
@@ -182,7 +182,7 @@ class Scan:
         return model
 
     def assess(
-        self, snapshot: ClusterSnapshot, selection: Selection, plan: ReadPlan | None, model: UsageModel
+        self, snapshot: ClusterSnapshot, selection: ScanSelection, plan: ReadPlan | None, model: UsageModel
     ) -> ScanResult:
         """Assess each selected workload."""
         request = self._request

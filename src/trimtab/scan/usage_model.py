@@ -17,7 +17,7 @@ import numpy.typing as npt
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.recommender.cohort import ContainerEstimate, StrategySpec
-from trimtab.recommender.cohorts import Cohorts, observe_usage
+from trimtab.recommender.cohort_manager import CohortManager, observe_usage
 from trimtab.recommender.oom_kills import MemorySize, OomKill, read_memory
 from trimtab.recommender.workload import count_containers_per_pod, list_sized_containers
 from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
@@ -52,7 +52,7 @@ class UsageModel:
             self._kills += (
                 kill._replace(at=min(kill.at, now)) for kill in kills
             )  # a node's clock may be ahead
-        self._cohorts = Cohorts()
+        self._cohorts = CohortManager()
         self._cohorts.add(StrategySpec.for_evidence(), containers, until=0.0)
         for spec in strategy_specs:
             self._cohorts.add(spec, containers, until=0.0).share_pods(containers)

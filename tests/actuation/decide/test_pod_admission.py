@@ -152,7 +152,7 @@ def changing_workload(phase: Phase) -> Workload:
     change = OngoingChange(
         id="y",
         started=NOW,
-        way=UpdateMethod.IN_PLACE,
+        method=UpdateMethod.IN_PLACE,
         phase=phase,
         since=NOW,
         before={"web": SMALL},

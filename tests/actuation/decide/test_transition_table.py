@@ -30,9 +30,9 @@ SEEDS = (1015, 1044, 1052, 1159, 1168, 1579, 1638, 1679, 1728, 1782, 1834, 1891,
 STEPS = 60
 
 NIGHTS = (MaintenanceWindow(start="00:00", end="01:00", time_zone="UTC"),)
-EVICTING = change(Phase.PROMOTING, way=UpdateMethod.RECREATE, patches_template=True)
+EVICTING = change(Phase.PROMOTING, method=UpdateMethod.RECREATE, patches_template=True)
 FULL = PodResize("PodResizePending", "Infeasible", "no capacity")
-MOVING = change(Phase.PROMOTING, moved=True, template=AFTER)
+MOVING = change(Phase.PROMOTING, evicts_pods=True, template=AFTER)
 
 
 def observe(*, pods: Sequence[Pod] = FIVE, desired: DesiredChange | None = None, **facts: Any) -> Observation:
@@ -69,7 +69,7 @@ RARE = {
         on=workload(
             resource=CRON_JOBS,
             change_annotations=ChangeAnnotations(
-                change=change(Phase.PROMOTING, way=UpdateMethod.TEMPLATE, patches_template=True)
+                change=change(Phase.PROMOTING, method=UpdateMethod.TEMPLATE, patches_template=True)
             ),
         ),
         local=LocalObservations(

@@ -154,7 +154,7 @@ def test_begin_restarts_pods_for_less_only_once_in_the_stabilization(ago: int) -
         assert written_annotations(less).change
     in_place = written_annotations(actions(SMALL, allow_in_place_resize=True)).change
     assert in_place
-    assert in_place.way is UpdateMethod.IN_PLACE
+    assert in_place.method is UpdateMethod.IN_PLACE
 
 
 def test_change_keeps_restarts_of_pods_through_in_place_changes() -> None:
@@ -218,7 +218,7 @@ def test_relief_after_an_oom_kill_keeps_a_limit_above_its_request_and_adds_none(
         {"web": Resources(400, 800, 512 * MIB, None)}, is_urgent=True, allow_recreate=may_recreate
     )
     begins = start_change(observation(wanted))
-    assert begins.way is UpdateMethod.IN_PLACE
+    assert begins.method is UpdateMethod.IN_PLACE
     assert begins.after == {"web": Resources(400, None, 512 * MIB, 512 * MIB)}
 
 
@@ -252,7 +252,7 @@ def test_change_replaces_a_pod_that_never_runs_long_enough_if_allowed() -> None:
     crashing = pod(ready=False, waiting="CrashLoopBackOff")
     wanted = desired_change(is_urgent=True, allow_recreate=True)
     raised = start_change(observation(wanted, pods=[crashing]))
-    assert raised.way is UpdateMethod.IN_PLACE
+    assert raised.method is UpdateMethod.IN_PLACE
     assert "is not in effect yet" in wait_reason(
         step(raised, [crashing], wanted=wanted, now=NOW + DEADLINES.crash_loop - 1)
     )
@@ -260,7 +260,11 @@ def test_change_replaces_a_pod_that_never_runs_long_enough_if_allowed() -> None:
         step(raised, [crashing], wanted=wanted, now=NOW + DEADLINES.crash_loop)
     ).change
     assert rolled
-    assert (rolled.way, rolled.patches_template, rolled.before) == (UpdateMethod.ROLLOUT, True, raised.before)
+    assert (rolled.method, rolled.patches_template, rolled.before) == (
+        UpdateMethod.ROLLOUT,
+        True,
+        raised.before,
+    )
     (patch,) = step(rolled, [crashing], wanted=wanted, now=NOW + DEADLINES.crash_loop + 1)
     assert patch == PatchTemplate(AFTER, take_ownership=False)
     forbidden = desired_change(is_urgent=True)
@@ -290,7 +294,7 @@ def test_change_starts_over_with_the_current_target_if_all_pods_crash_for_long(p
     begins = start_change(observation(desired_change(is_urgent=True), pods=[crashing]))
     under_way = msgspec.structs.replace(begins, phase=phase, canaries=("web-0",))
     reverting = reverting_change(step(under_way, [crashing], now=NOW + OBSERVATION + PATIENCE))
-    assert reverting.blameless
+    assert reverting.not_at_fault
 
 
 def test_change_evicts_crashing_pods_of_an_on_delete_workload() -> None:
@@ -298,7 +302,7 @@ def test_change_evicts_crashing_pods_of_an_on_delete_workload() -> None:
     wanted = desired_change(is_urgent=True, allow_recreate=True, allow_in_place_resize=False)
     by_hand = workload(update="OnDelete")
     raised = start_change(observation(wanted, pods=[crashing], on=by_hand))
-    assert raised.way is UpdateMethod.RECREATE
+    assert raised.method is UpdateMethod.RECREATE
 
     def actions(found: Pod) -> list[ChangeAction]:
         return step(raised, [found], wanted=wanted, template=AFTER, update="OnDelete")
@@ -317,7 +321,7 @@ def test_change_tolerates_a_few_unready_pods_of_many(*, pods: int, unready: int,
 
 def test_change_records_each_pod_of_another_size() -> None:
     other = {"web": Resources(123, None, 99 * MIB, 256 * MIB)}
-    assert start_change(observation(pods=five_pods(other, 2))).odd == {"uid-web-2": other}
+    assert start_change(observation(pods=five_pods(other, 2))).pod_overrides == {"uid-web-2": other}
 
 
 def test_change_does_not_start_on_pods_of_too_many_sizes() -> None:
@@ -373,7 +377,10 @@ def test_change_keeps_a_limit_that_cannot_be_removed_in_place() -> None:
     case = observation(desired_change(unlimited), pods=[pod(sizes=limited)], on=workload(template=limited))
     assert start_change(case).after == {"web": Resources(300, 300, 64 * MIB, 256 * MIB)}
     recreated = observation(desired_change(unlimited, allow_recreate=True), pods=[pod(sizes=limited)])
-    assert (start_change(recreated).way, start_change(recreated).after) == (UpdateMethod.ROLLOUT, unlimited)
+    assert (start_change(recreated).method, start_change(recreated).after) == (
+        UpdateMethod.ROLLOUT,
+        unlimited,
+    )
     only = {"web": Resources(100, None, 64 * MIB, 256 * MIB)}
     assert "allowRecreate" in wait_reason(
         next_actions(observation(desired_change(only), pods=[pod(sizes=limited)]))
@@ -441,7 +448,7 @@ FELL = {"web": ContainerTermination("Error", 1, NOW + 5)}
 def test_canary_is_reverted_at_once_for_harm(facts: Any, reason: str) -> None:
     reverting = reverting_change(step(change(), five_pods(AFTER, 4, **facts), now=NOW + 10))
     assert reverting.reason == reason
-    assert not reverting.blameless
+    assert not reverting.not_at_fault
 
 
 def test_canary_that_is_unready_for_a_minute_is_reverted() -> None:
@@ -573,7 +580,7 @@ def test_health_reports_pods_of_the_change_that_do_not_stay_ready(update: str) -
     """They are younger than the change; and only while they start is that no harm."""
     wanted = desired_change(allow_recreate=True, can_resize_in_place=False, canary=Canary(percent=100))
     begins = start_change(observation(wanted, pods=FIVE, on=workload(update=update, replicas=5)))
-    assert begins.way is (UpdateMethod.ROLLOUT if update == "RollingUpdate" else UpdateMethod.RECREATE)
+    assert begins.method is (UpdateMethod.ROLLOUT if update == "RollingUpdate" else UpdateMethod.RECREATE)
 
     def pods(*unready: int, created: int = NOW + 10) -> list[Pod]:
         return [pod(f"web-{n}", sizes=AFTER, created=created, ready=n not in unready) for n in range(5)]
@@ -596,7 +603,7 @@ def test_verification_waits_for_later_unready_pods_as_long_as_for_evidence() -> 
     wanted = desired_change(allow_recreate=True, can_resize_in_place=False)
     later = [pod("web-0", sizes=AFTER), pod("web-1", sizes=AFTER, created=NOW + 60, ready=False)]
     terms: dict[str, Any] = {"wanted": wanted, "template": AFTER}
-    watched = change(Phase.VERIFYING, way=UpdateMethod.ROLLOUT, patches_template=True, settled=NOW)
+    watched = change(Phase.VERIFYING, method=UpdateMethod.ROLLOUT, patches_template=True, settled=NOW)
     patience = NOW + 60 + OBSERVATION + PATIENCE
     assert "not in effect yet" in wait_reason(step(watched, later, now=patience - 1, **terms))
     assert "after the deadline" in reverting_change(step(watched, later, now=patience, **terms)).reason
@@ -625,7 +632,7 @@ def test_canary_waits_for_evidence_since_a_policy_asks_for_it() -> None:
 
 def test_verification_waits_for_new_pods_after_a_long_pause_of_the_operator() -> None:
     """An operator that was away comes back while nodes are drained, and with many pods not ready yet."""
-    watched = change(Phase.VERIFYING, way=UpdateMethod.ROLLOUT, patches_template=True, settled=NOW)
+    watched = change(Phase.VERIFYING, method=UpdateMethod.ROLLOUT, patches_template=True, settled=NOW)
     wanted, now = (
         desired_change(allow_recreate=True, can_resize_in_place=False),
         NOW + OBSERVATION + PATIENCE + 3600,
@@ -636,7 +643,7 @@ def test_verification_waits_for_new_pods_after_a_long_pause_of_the_operator() ->
 
 def test_verification_ends_although_new_pods_come_all_the_time() -> None:
     """As where an autoscaler adds one every minute: one has always just come, and is not ready yet."""
-    watched = change(Phase.VERIFYING, way=UpdateMethod.ROLLOUT, patches_template=True, settled=NOW)
+    watched = change(Phase.VERIFYING, method=UpdateMethod.ROLLOUT, patches_template=True, settled=NOW)
     wanted, late = (
         desired_change(allow_recreate=True, can_resize_in_place=False),
         NOW + 86_400 + OBSERVATION + PATIENCE,
@@ -660,7 +667,7 @@ def one_by_one(replaced: int, *, ready: bool = True, created: int = NOW) -> list
 
 def test_replacement_continues_while_one_pod_is_replaced_in_an_hour() -> None:
     wanted = desired_change(allow_recreate=True, can_resize_in_place=False)
-    evicting = change(Phase.PROMOTING, way=UpdateMethod.RECREATE, patches_template=True)
+    evicting = change(Phase.PROMOTING, method=UpdateMethod.RECREATE, patches_template=True)
     terms: dict[str, Any] = {"wanted": wanted, "template": AFTER, "update": "OnDelete"}
     came = NOW + 4 * DEADLINES.progress
     going_on = step(evicting, one_by_one(3, created=came), now=came + DEADLINES.progress, **terms)
@@ -675,7 +682,7 @@ def test_replacement_continues_while_one_pod_is_replaced_in_an_hour() -> None:
 
 
 def test_replacement_evicts_once_a_pod_made_before_the_template_was_seen() -> None:
-    evicting = change(Phase.PROMOTING, way=UpdateMethod.RECREATE, patches_template=True)
+    evicting = change(Phase.PROMOTING, method=UpdateMethod.RECREATE, patches_template=True)
     wanted = desired_change(allow_recreate=True, can_resize_in_place=False)
     terms: dict[str, Any] = {"wanted": wanted, "template": AFTER, "update": "OnDelete"}
     unseen = step(evicting, FIVE, **terms, is_spec_observed=False)
@@ -694,7 +701,7 @@ def test_replacement_evicts_once_a_pod_made_before_the_template_was_seen() -> No
 
 def test_replacement_continues_evictions_after_hours_without_operator() -> None:
     """Only the operator evicts, so that a pause of the operator is not a stall."""
-    evicting = change(Phase.PROMOTING, way=UpdateMethod.RECREATE, patches_template=True)
+    evicting = change(Phase.PROMOTING, method=UpdateMethod.RECREATE, patches_template=True)
     terms: dict[str, Any] = {
         "wanted": desired_change(allow_recreate=True, can_resize_in_place=False),
         "template": AFTER,
@@ -711,7 +718,7 @@ def test_replacement_pauses_while_the_window_is_closed() -> None:
     opens = NOW // 86_400 * 86_400 + 86_400
     nights = [MaintenanceWindow(start="00:00", end="01:00", time_zone="UTC")]
     wanted = desired_change(allow_recreate=True, can_resize_in_place=False, windows=nights)
-    evicting = change(Phase.PROMOTING, way=UpdateMethod.RECREATE, patches_template=True)
+    evicting = change(Phase.PROMOTING, method=UpdateMethod.RECREATE, patches_template=True)
     terms: dict[str, Any] = {"wanted": wanted, "template": AFTER, "update": "OnDelete"}
     waits = step(evicting, one_by_one(2), now=opens - 1, **terms)
     (wait,) = waits
@@ -735,7 +742,7 @@ def test_replacement_ends_although_a_window_opens_every_hour() -> None:
         for hour in range(6, 22)
     ]
     wanted = desired_change(allow_recreate=True, can_resize_in_place=False, windows=hours)
-    evicting = change(Phase.PROMOTING, way=UpdateMethod.RECREATE, patches_template=True)
+    evicting = change(Phase.PROMOTING, method=UpdateMethod.RECREATE, patches_template=True)
     terms: dict[str, Any] = {"wanted": wanted, "template": AFTER, "update": "OnDelete"}
     broken = one_by_one(3, ready=False)
     next_hour = NOW // 3600 * 3600 + 3600
@@ -752,7 +759,7 @@ def test_replacement_that_ended_during_an_operator_pause_is_verified_and_not_rev
     way: UpdateMethod,
 ) -> None:
     wanted = desired_change(allow_recreate=True, can_resize_in_place=False)
-    promoting = change(Phase.PROMOTING, way=way, patches_template=True)
+    promoting = change(Phase.PROMOTING, method=way, patches_template=True)
     come = [pod(f"new-{n}", sizes=AFTER, created=NOW + 60) for n in range(5)]
     recorded = written_annotations(
         step(promoting, come, now=NOW + 3 * DEADLINES.progress, wanted=wanted, template=AFTER)
@@ -766,7 +773,7 @@ def test_rollout_that_stalls_is_reverted_even_outside_a_window() -> None:
     opens = NOW // 86_400 * 86_400 + 86_400
     nights = [MaintenanceWindow(start="00:00", end="01:00", time_zone="UTC")]
     wanted = desired_change(allow_recreate=True, can_resize_in_place=False, windows=nights)
-    rolling = change(Phase.PROMOTING, way=UpdateMethod.ROLLOUT, patches_template=True)
+    rolling = change(Phase.PROMOTING, method=UpdateMethod.ROLLOUT, patches_template=True)
     terms: dict[str, Any] = {"wanted": wanted, "template": AFTER, "rolling": True}
     assert "not in effect yet" in wait_reason(step(rolling, FIVE, now=NOW + 60, **terms))
     late = step(rolling, FIVE, now=opens - 1, **terms)
@@ -817,7 +824,7 @@ def test_change_replaces_pods_without_node_capacity_if_allowed(phase: Phase) -> 
     actions = step(change(phase), full, **terms)
     rolled = written_annotations(actions).change
     assert rolled
-    assert (rolled.way, rolled.phase, rolled.patches_template) == (
+    assert (rolled.method, rolled.phase, rolled.patches_template) == (
         UpdateMethod.ROLLOUT,
         Phase.PROMOTING,
         True,
@@ -829,7 +836,7 @@ def test_change_replaces_pods_without_node_capacity_if_allowed(phase: Phase) -> 
     assert "replaced pods" in wait_reason(step(rolled, full, template=AFTER, rolling=True, **terms))
     by_hand = written_annotations(step(change(phase), full, update="OnDelete", **terms)).change
     assert by_hand
-    assert by_hand.way is UpdateMethod.RECREATE
+    assert by_hand.method is UpdateMethod.RECREATE
     evicted = step(by_hand, full, update="OnDelete", template=AFTER, **terms)
     assert [type(action) for action in evicted] == [EvictPod]
     reverting_change(step(change(phase), full, **terms | {"wanted": desired_change()}))
@@ -846,13 +853,13 @@ MOVING: dict[str, Any] = {
 
 def moving(phase: Phase = Phase.PROMOTING, **fields: Any) -> OngoingChange:
     """Return a change of five pods whose nodes have too little capacity for the size of their template."""
-    return change(phase, **{"template": {"web": LARGE}, "moved": True} | fields)
+    return change(phase, **{"template": {"web": LARGE}, "evicts_pods": True} | fields)
 
 
 def test_change_replaces_only_pods_without_capacity_if_the_template_suffices() -> None:
     """They are evicted one after the other and the others stay; a rollout would replace all."""
     full = five_pods(AFTER, *range(5), applied={"web": SMALL}, resize=NO_CAPACITY)
-    assert written_annotations(step(moving(moved=False), full, **MOVING)).change == moving()
+    assert written_annotations(step(moving(evicts_pods=False), full, **MOVING)).change == moving()
     first, signals = step(moving(), full, **MOVING)
     assert first == EvictPod(full[4], Priority.INCREASE)
     assert isinstance(signals, EmitEvent)
@@ -879,7 +886,7 @@ def test_replacement_does_not_evict_a_new_pod_again() -> None:
             step(chosen, [*five_pods(AFTER, *range(4))[:4], again[4]], **MOVING | seen)
         ).change
         assert rolled
-        assert rolled.way is UpdateMethod.ROLLOUT
+        assert rolled.method is UpdateMethod.ROLLOUT
 
 
 def test_replacement_resizes_a_new_pod_before_the_next_eviction() -> None:
@@ -951,7 +958,7 @@ def test_replacement_waits_an_hour_for_pods_without_capacity_that_cannot_be_evic
 
 def test_replacement_never_evicts_the_pod_of_a_job() -> None:
     full = five_pods(AFTER, *range(5), applied={"web": SMALL}, resize=NO_CAPACITY)
-    reverting_change(step(moving(moved=False), full, resource=JOBS, **MOVING))
+    reverting_change(step(moving(evicts_pods=False), full, resource=JOBS, **MOVING))
 
 
 def test_replacement_does_not_start_if_it_would_remove_all_pods_at_once() -> None:
@@ -981,7 +988,7 @@ def test_change_continues_beside_a_later_pod_without_capacity() -> None:
 
 
 def test_change_waits_less_for_a_pod_too_large_for_each_node() -> None:
-    rolling = change(Phase.PROMOTING, way=UpdateMethod.ROLLOUT, patches_template=True)
+    rolling = change(Phase.PROMOTING, method=UpdateMethod.ROLLOUT, patches_template=True)
     pods = [*FIVE, pod("new", sizes=AFTER, node="", phase="Pending", ready=False, created=NOW)]
     terms: dict[str, Any] = {
         "wanted": desired_change(allow_recreate=True),
@@ -1015,7 +1022,7 @@ def test_change_chooses_new_canaries_if_all_are_gone() -> None:
 )
 def test_change_that_is_superseded_is_reverted_without_blame(facts: Any, reason: str) -> None:
     reverting = reverting_change(step(change(), FIVE, **facts))
-    assert (reverting.reason, reverting.blameless) == (reason, True)
+    assert (reverting.reason, reverting.not_at_fault) == (reason, True)
 
 
 # Promoted
@@ -1040,7 +1047,7 @@ def test_change_resizes_a_pod_that_is_created_during_verification() -> None:
 def test_change_with_template_always_tries_in_place_and_promotes_by_rollout() -> None:
     wanted = desired_change(allow_recreate=True, template=TemplateUpdate.ALWAYS, take_ownership=True)
     begins = start_change(observation(wanted, pods=FIVE))
-    assert (begins.way, begins.canaries) == (UpdateMethod.ROLLOUT, ("web-4",))
+    assert (begins.method, begins.canaries) == (UpdateMethod.ROLLOUT, ("web-4",))
     (resize,) = step(begins, FIVE, wanted=wanted)
     assert isinstance(resize, ResizePod)
     promoting = msgspec.structs.replace(begins, phase=Phase.PROMOTING)
@@ -1054,7 +1061,7 @@ def test_change_with_template_always_tries_in_place_and_promotes_by_rollout() ->
 
 def test_revert_restores_exactly_the_earlier_sizes_of_changed_pods() -> None:
     other = {"web": Resources(123, None, 99 * MIB, 256 * MIB)}
-    reverting = change(Phase.REVERTING, odd={"uid-web-1": other}, reason="harm")
+    reverting = change(Phase.REVERTING, pod_overrides={"uid-web-1": other}, reason="harm")
     actions = step(reverting, five_pods(AFTER, 1, 2))
     assert {action.pod.name: action.sizes for action in actions if isinstance(action, ResizePod)} == {
         "web-1": other,
@@ -1084,7 +1091,7 @@ def test_revert_lowers_memory_no_further_than_is_safe(
 
 def test_change_resizes_pods_without_the_template_that_another_manager_owns() -> None:
     begins = start_change(observation(pods=FIVE, on=workload(update="OnDelete", replicas=5)))
-    assert (begins.way, begins.patches_template) == (UpdateMethod.IN_PLACE, True)
+    assert (begins.method, begins.patches_template) == (UpdateMethod.IN_PLACE, True)
     promoted = msgspec.structs.replace(begins, phase=Phase.PROMOTING)
     assert step(promoted, FIVE, update="OnDelete") == [PatchTemplate(AFTER, take_ownership=False)]
     refused = LocalObservations(
@@ -1208,7 +1215,7 @@ def test_sync_pods_leaves_an_excluded_container_as_it_is() -> None:
         excluded_containers=frozenset({"proxy"}), canary=Canary(percent=100), startup_boost=StartupBoost()
     )
     begins = start_change(observation(wanted, pods=pods))
-    assert (begins.before, begins.after, begins.odd) == ({"web": SMALL}, AFTER, {})
+    assert (begins.before, begins.after, begins.pod_overrides) == ({"web": SMALL}, AFTER, {})
     on = workload(change_annotations=ChangeAnnotations(change=begins), replicas=5)
     resized = next_actions(observation(wanted, pods=pods, on=on))
     assert [action.sizes for action in resized if isinstance(action, ResizePod)] == [AFTER] * 5
@@ -1240,7 +1247,7 @@ def test_sync_pods_does_not_size_injected_containers(terms: Any) -> None:
     pods = [pod(f"web-{n}", sizes=injected) for n in range(5)]
     both = desired_change({"web": LARGE, "proxy": LARGE}, allow_recreate=True, **terms)
     begins = start_change(observation(both, pods=pods))
-    assert (begins.way, begins.before, begins.after) == (UpdateMethod.ROLLOUT, {"web": SMALL}, AFTER)
+    assert (begins.method, begins.before, begins.after) == (UpdateMethod.ROLLOUT, {"web": SMALL}, AFTER)
     new = [pod(f"new-{n}", sizes={"web": LARGE, "proxy": SMALL}, created=NOW + 10) for n in range(5)]
     promoted = msgspec.structs.replace(begins, phase=Phase.PROMOTING)
     rolled = written_annotations(step(promoted, new, wanted=both, template=AFTER, now=NOW + 60)).change
@@ -1274,7 +1281,7 @@ def test_rollout_leaves_injected_containers_out_of_the_template() -> None:
     pods[4] = pod("web-4", sizes=wanted, applied=injected, resize=never, created=NOW - 996)
     rolled = written_annotations(step(trying, pods, wanted=both)).change
     assert rolled
-    assert (rolled.way, rolled.after) == (UpdateMethod.ROLLOUT, AFTER)
+    assert (rolled.method, rolled.after) == (UpdateMethod.ROLLOUT, AFTER)
     only = start_change(observation(desired_change({"proxy": LARGE}, allow_recreate=True), pods=pods[:4]))
     pods[3] = pod("web-3", sizes=injected | {"proxy": LARGE}, applied=injected, resize=never)
     reverting_change(step(only, pods[:4], wanted=both))
@@ -1324,10 +1331,24 @@ def test_applied_sizes_are_ignored_after_the_template_was_changed() -> None:
 # Encoded and decoded
 
 
+def test_change_annotations_keep_the_field_names_of_the_first_version() -> None:
+    full = change(
+        Phase.REVERTING, evicts_pods=True, renewed_at=1, pod_overrides={"x": {}}, not_at_fault=True,
+        abandoned_at=2, abandon_reason="full",
+    )  # fmt: skip
+    text = encode_change_annotations(ChangeAnnotations(change=full), uid="u")[CHANGE_ANNOTATION]
+    stored = msgspec.json.decode(text)["mark"]
+    assert {name: stored[name] for name in ("way", "moved", "renews", "odd", "blameless", "gave_up", "gave_up_why")} == {
+        "way": "InPlace", "moved": True, "renews": 1, "odd": {"x": {}}, "blameless": True, "gave_up": 2,
+        "gave_up_why": "full",
+    }  # fmt: skip
+    assert decode_change_annotations({CHANGE_ANNOTATION: text}, uid="u") == ChangeAnnotations(change=full)
+
+
 @given(st.sampled_from(Phase), st.text(max_size=50), st.integers(0, 2**40))
 def test_change_annotations_decode_as_they_were_encoded(phase: Phase, reason: str, until: int) -> None:
     change_annotations = ChangeAnnotations(
-        change=change(phase, reason=reason, odd={"x": {"web": LARGE}}),
+        change=change(phase, reason=reason, pod_overrides={"x": {"web": LARGE}}),
         applied=AppliedSizes(id="x", at=until, sizes=AFTER, template={}),
         reverted=RevertRecord(id="y", at=1, why=reason, times=3, until=until),
     )
@@ -1365,7 +1386,9 @@ def test_change_started_by_a_clock_ahead_ends() -> None:
 
 def test_replacement_does_not_wait_for_a_time_from_a_clock_ahead() -> None:
     """Pods that come count as made by the change from a time on; written by that clock, none did for a day."""
-    evicting = change(Phase.PROMOTING, way=UpdateMethod.RECREATE, patches_template=True, renews=NOW + 86_400)
+    evicting = change(
+        Phase.PROMOTING, method=UpdateMethod.RECREATE, patches_template=True, renewed_at=NOW + 86_400
+    )
     terms: dict[str, Any] = {
         "wanted": desired_change(allow_recreate=True, can_resize_in_place=False),
         "template": AFTER,
@@ -1374,7 +1397,7 @@ def test_replacement_does_not_wait_for_a_time_from_a_clock_ahead() -> None:
     odd = [*one_by_one(5, created=NOW + 30), pod("odd", created=NOW + 40)]
     right = written_annotations(step(evicting, odd, now=NOW + 20, **terms)).change
     assert right
-    assert right.renews == NOW + 20
+    assert right.renewed_at == NOW + 20
     reverting = reverting_change(step(right, odd, now=NOW + 60, **terms))
     assert reverting.reason.startswith("new pod odd has another size than the template")
 
@@ -1382,7 +1405,7 @@ def test_replacement_does_not_wait_for_a_time_from_a_clock_ahead() -> None:
 @given(st.integers(301, 10**9), st.data())
 def test_clamp_future_times_leaves_no_time_in_the_future(ahead: int, data: st.DataObject) -> None:
     """Whichever field of it is a time: each is waited for somewhere."""
-    times = ("started", "since", "settled", "renews", "gave_up")
+    times = ("started", "since", "settled", "renewed_at", "abandoned_at")
     chosen = data.draw(st.sets(st.sampled_from(times), min_size=1))
     began = change(Phase.PROMOTING, **dict.fromkeys(chosen, NOW + ahead))
     right = written_annotations(step(began, FIVE)).change

@@ -62,7 +62,7 @@ def _forge(namespace_uid: str) -> dict[str, dict[str, str]]:
     change = OngoingChange(
         id="x",
         started=1,
-        way=UpdateMethod.IN_PLACE,
+        method=UpdateMethod.IN_PLACE,
         phase=Phase.PROMOTING,
         since=1,
         before={"web": OWN},

@@ -22,7 +22,7 @@ from trimtab.lab.environments import (
     RequestRules,
     Weights,
 )
-from trimtab.lab.environments.sizing import Sizing
+from trimtab.lab.environments.sizing import SizingEnv
 from trimtab.lab.environments.vector import SizingVector
 from trimtab.usage.trace import Trace
 
@@ -84,8 +84,8 @@ def test_environment_repeats_with_the_same_seed(name: str) -> None:
     assert other[1] != one[1]
 
 
-def seed_environment(**course: Any) -> Sizing:
-    env = Sizing(demand=steady(), hours=4, warm_up=2, window=2, **course)
+def seed_environment(**course: Any) -> SizingEnv:
+    env = SizingEnv(demand=steady(), hours=4, warm_up=2, window=2, **course)
     env.reset(seed=0)
     return env
 

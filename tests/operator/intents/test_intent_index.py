@@ -251,7 +251,7 @@ def under_change() -> Workload:
     change = OngoingChange(
         id="c",
         started=1,
-        way=UpdateMethod.IN_PLACE,
+        method=UpdateMethod.IN_PLACE,
         phase=Phase.CANARY,
         since=1,
         before={},

@@ -307,9 +307,9 @@ def _decide_on_annotations(data: bytes) -> str:
 def _annotation_seeds() -> list[bytes]:
     small, large = Resources(100, None, 1 << 26, 1 << 28), Resources(400, None, 1 << 27, 1 << 28)
     change = OngoingChange(
-        id="c", started=NOW - 60, way=UpdateMethod.IN_PLACE, phase=Phase.CANARY, since=NOW - 60,
+        id="c", started=NOW - 60, method=UpdateMethod.IN_PLACE, phase=Phase.CANARY, since=NOW - 60,
         before={"web": small}, after={"web": large}, template={"web": small}, health=PodHealth(pods=2),
-        canaries=("uid-web-0",), ends={"uid-web-0": NOW + 5}, odd={"uid-web-1": {"web": small}},
+        canaries=("uid-web-0",), ends={"uid-web-0": NOW + 5}, pod_overrides={"uid-web-1": {"web": small}},
     )  # fmt: skip
     applied = AppliedSizes(
         id="a", at=NOW - 7200, sizes={"web": small}, template={"web": small}, before={"web": large},

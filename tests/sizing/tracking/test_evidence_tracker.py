@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from trimtab.sizing.guards.oom import count_raises
 from trimtab.sizing.tracking.evidence_tracker import EvidenceTracker, EvidenceTrackerSettings
-from trimtab.sizing.tracking.oom_records import MAX_SIZES, QUIET_PERIOD
+from trimtab.sizing.tracking.oom_records import MAX_SIZES, QUIET_PERIOD, KillRecords
 
 START = 1.7e9
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
@@ -296,3 +296,14 @@ def test_evidence_tracker_restores_its_state() -> None:
     assert again.collect_evidence(START, BOTH, is_long_running=[True] * 2) == seen.collect_evidence(
         START, BOTH, is_long_running=[True] * 2
     )
+
+
+def test_kill_records_keep_the_stored_name_of_the_last_reported_kill() -> None:
+    records = KillRecords(1)
+    one = np.array([0])
+    records.add(np.array([5.0]), one, np.array([64.0]), plausible=np.array([True]), estimated=False)
+    stored = records.arrays("kills.")
+    assert stored["kills.told"].tolist() == [5.0]
+    restored = KillRecords(1)
+    restored.load_arrays("kills.", stored)
+    assert restored.last_reported.tolist() == [5.0]

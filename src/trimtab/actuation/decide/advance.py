@@ -93,7 +93,7 @@ def start_revert(observation: Observation, why: str, *, not_at_fault: bool = Fal
         since=observation.now,
         settled=0,
         reason=why[:1024],
-        blameless=not_at_fault,
+        not_at_fault=not_at_fault,
     )
     return [
         noted,
@@ -142,14 +142,14 @@ def phase_pods(observation: Observation) -> list[Pod]:
 
 def is_replacing_pods(change: OngoingChange) -> bool:
     """Return whether pods get the size by being recreated; canaries of such a change are resized."""
-    return change.way in REPLACING_METHODS and change.phase is not Phase.CANARY
+    return change.method in REPLACING_METHODS and change.phase is not Phase.CANARY
 
 
 def canary_wait_reason(observation: Observation) -> str:
     """Return why other canaries cannot be chosen yet; empty if they can."""
     if not observation.live:
         return "the workload has no pods now; Trimtab chooses new canaries once it has"
-    if observation.change.moved and (missing := observation.missing_pods):
+    if observation.change.evicts_pods and (missing := observation.missing_pods):
         return describe_missing(missing)
     return ""
 
@@ -160,7 +160,7 @@ def moved_canaries(observation: Observation) -> tuple[str, ...]:
     Before another pod is evicted for the same reason, they show whether the first eviction helped.
     """
     change = observation.change
-    came = [pod.name for pod in observation.live if change.moved and pod.created > change.started]
+    came = [pod.name for pod in observation.live if change.evicts_pods and pod.created > change.started]
     return tuple(came[:MAX_CANARIES])
 
 
@@ -180,7 +180,7 @@ def proceeds_without_pods(observation: Observation) -> bool:
     """Return whether pods without the new size are left to pod sync, because they were tried for long enough."""
     change = observation.change
     if change.phase is Phase.VERIFYING:
-        return change.way is UpdateMethod.IN_PLACE and is_overdue(observation)
+        return change.method is UpdateMethod.IN_PLACE and is_overdue(observation)
     return bool(stall_reason(observation)) and is_relieving_others(observation)
 
 
@@ -239,7 +239,7 @@ def awaits_controller(observation: Observation) -> bool:
     """
     change = observation.change
     is_patched = change.patches_template and change.phase is not Phase.CANARY
-    return is_patched and change.way is UpdateMethod.RECREATE and not observation.workload.is_spec_observed
+    return is_patched and change.method is UpdateMethod.RECREATE and not observation.workload.is_spec_observed
 
 
 @evaluated_once
@@ -247,7 +247,7 @@ def pod_work(observation: Observation) -> list[ResizePod] | list[EvictPod]:
     """Return the resizes, or the eviction, that pods of this phase wait for once the template is done."""
     change = observation.change
     priority = Priority.INCREASE if has_increase(change.before, change.after) else Priority.DECREASE
-    if change.way is UpdateMethod.IN_PLACE or change.phase is Phase.CANARY:
+    if change.method is UpdateMethod.IN_PLACE or change.phase is Phase.CANARY:
         behind = [pod for pod in phase_pods(observation) if not has_size(pod, change.after)]
         return [
             ResizePod(pod, target_size(pod, change), priority) for pod in behind if not is_crash_looping(pod)
@@ -258,7 +258,7 @@ def pod_work(observation: Observation) -> list[ResizePod] | list[EvictPod]:
         for pod in phase_pods(observation)
         if not change.is_created_by_change(pod) and not is_settled(pod, change.after)
     ]
-    if change.way is UpdateMethod.RECREATE:
+    if change.method is UpdateMethod.RECREATE:
         # A crash-looping pod serves nobody, so that evicting it makes nothing worse.
         old = [pod for pod in old if is_crash_looping(pod) or not observation.unavailable_pods]
     else:
@@ -299,7 +299,7 @@ def work_outside_window(observation: Observation) -> list[ChangeAction]:
     change = observation.change
 
     def came_since(pod: Pod) -> bool:
-        return pod.created > change.started and (change.moved or not has_size(pod, change.before))
+        return pod.created > change.started and (change.evicts_pods or not has_size(pod, change.before))
 
     work = [] if _has_template_work(observation) else pod_work(observation)
     resizes = [action for action in work if isinstance(action, ResizePod) and came_since(action.pod)]
@@ -334,7 +334,7 @@ def replacement(observation: Observation) -> list[ChangeAction]:
     if not isinstance(choice, MethodChoice) or after == select_sizes(change.before, template):
         return []
     noted = enter_phase(
-        observation, way=choice.method, after=after, patches_template=True, phase=Phase.PROMOTING
+        observation, method=choice.method, after=after, patches_template=True, phase=Phase.PROMOTING
     )
     return [noted, EmitEvent("Normal", "Replacing", f"replacing pods, because {why}")]
 
@@ -368,16 +368,16 @@ def unsettled_reason(observation: Observation) -> str:
 
 def _describe_unsettled(observation: Observation) -> str:
     change = observation.change
-    if change.way is UpdateMethod.TEMPLATE:
+    if change.method is UpdateMethod.TEMPLATE:
         return ""
     if is_replacing_pods(change) and not is_rollout_complete(observation):
         return "the replaced pods"
-    if change.moved and (missing := observation.missing_pods):
+    if change.evicts_pods and (missing := observation.missing_pods):
         return f"missing replicas ({missing}); check the events of its controller"
     names = [
         pod.name
         for pod in phase_pods(observation)
-        if not is_settled(pod, change.after) or (change.moved and not pod.node)
+        if not is_settled(pod, change.after) or (change.evicts_pods and not pod.node)
     ]
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return f"pod {names[0]}{more}" if names else ""
@@ -430,7 +430,7 @@ def _unobserved_reason(observation: Observation) -> str:
     """Return why the observation does not count: all observed pods were replaced meanwhile."""
     since = observation.now - int(observation.strategy.canary.observation.seconds)
     pods = phase_pods(observation)
-    if observation.change.way is UpdateMethod.TEMPLATE or any(pod.created <= since for pod in pods):
+    if observation.change.method is UpdateMethod.TEMPLATE or any(pod.created <= since for pod in pods):
         return ""
     return (
         "all pods were replaced during the observation; Trimtab waits until one has run with the new size for "
@@ -484,7 +484,7 @@ def record_applied(observation: Observation) -> list[ChangeAction]:
 def last_restart(observation: Observation) -> int:
     """Return when a change last restarted pods, this one included."""
     change, applied = observation.change, observation.annotations.applied
-    if change.way in REPLACING_METHODS or change.restarts:
+    if change.method in REPLACING_METHODS or change.restarts:
         return change.started
     return applied.restarted if applied else 0
 

@@ -36,7 +36,7 @@ def superseded_reason(observation: Observation) -> str:
         return ""
     is_gone = workload.replicas == 0 or workload.kind == "Job"
     is_lost = observation.now - observation.phase_began > DEADLINES.no_pods
-    if not observation.live and (is_gone or (is_lost and change.way is not UpdateMethod.TEMPLATE)):
+    if not observation.live and (is_gone or (is_lost and change.method is not UpdateMethod.TEMPLATE)):
         return "the workload has no pods any more, so that the change cannot be verified"
     is_waiting = change.phase in {Phase.CANARY, Phase.PROMOTING} and not change.relief
     if is_waiting and next_opening(observation.strategy.windows, now=observation.now) is None:
@@ -44,9 +44,9 @@ def superseded_reason(observation: Observation) -> str:
     ours = merge_sizes(change.template, change.after) if change.patches_template else change.template
     if observation.template_sizes not in (change.template, ours):
         return "somebody changed the sizes in the workload's template during the change"
-    is_our_rollout = change.way is UpdateMethod.ROLLOUT and observation.template_sizes == ours
+    is_our_rollout = change.method is UpdateMethod.ROLLOUT and observation.template_sizes == ours
     # Pods that are OOM killed get more memory whatever revision they are of.
-    tolerates_rollout = change.relief and change.way is UpdateMethod.IN_PLACE
+    tolerates_rollout = change.relief and change.method is UpdateMethod.IN_PLACE
     if workload.is_rolling_out and not is_our_rollout and not tolerates_rollout:
         return "somebody started a rollout of the workload during the change"
     return ""
@@ -182,7 +182,7 @@ def _should_be_ready(observation: Observation, change: OngoingChange, pod: Pod) 
     A pod that an autoscaler just added does not count against the change.
     """
     was_ready = change.phase is Phase.VERIFYING and change.since <= pod.created < change.settled
-    came_by_it = change.way in REPLACING_METHODS and was_ready
+    came_by_it = change.method in REPLACING_METHODS and was_ready
     had_time = observation.now - pod.created >= max(DEADLINES.startup, _observation_seconds(observation))
     return pod.created <= change.started or came_by_it or had_time
 

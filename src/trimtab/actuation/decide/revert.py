@@ -84,7 +84,7 @@ def pods_to_revert(observation: Observation) -> list[Pod]:
     replaced.
     """
     changed = [pod for pod in observation.live if _has_changed_size(observation, pod)]
-    if observation.change.way in REPLACING_METHODS:
+    if observation.change.method in REPLACING_METHODS:
         return changed
     return [pod for pod in changed if not has_size(pod, _revert_size(observation, pod))]
 
@@ -92,7 +92,7 @@ def pods_to_revert(observation: Observation) -> list[Pod]:
 def _has_changed_size(observation: Observation, pod: Pod) -> bool:
     """Return whether the pod has the size of the change, and not because its template now has it."""
     change, template = observation.change, observation.template_sizes
-    if change.way is UpdateMethod.TEMPLATE or has_size(pod, change.previous_size(pod)):
+    if change.method is UpdateMethod.TEMPLATE or has_size(pod, change.previous_size(pod)):
         return False
     by_template = template != change.template and has_template_size(pod, template)
     return has_size(pod, change.after) and not by_template
@@ -103,7 +103,7 @@ def _pods_asked_back(observation: Observation) -> list[Pod]:
     back, or never changed.
     """
     change = observation.change
-    if change.way is UpdateMethod.TEMPLATE:
+    if change.method is UpdateMethod.TEMPLATE:
         return []
     return [
         pod
@@ -186,7 +186,7 @@ def _has_our_template(observation: Observation) -> bool:
 @evaluated_once
 def skipped_pods(observation: Observation) -> list[Pod]:
     """Return the pods that would hold up the rollout of the old template."""
-    if observation.change.way is not UpdateMethod.ROLLOUT:
+    if observation.change.method is not UpdateMethod.ROLLOUT:
         return []
     return pods_skipped_by_controller(observation, pods_to_revert(observation))
 
@@ -205,12 +205,12 @@ def waits_for_controller(observation: Observation) -> bool:
 def _is_rolling_back(observation: Observation) -> bool:
     workload = observation.workload
     is_active = workload.is_rolling_out or not workload.is_spec_observed
-    return observation.change.way is UpdateMethod.ROLLOUT and is_active
+    return observation.change.method is UpdateMethod.ROLLOUT and is_active
 
 
 def must_recreate_pods(observation: Observation) -> bool:
     """Return whether pods go back by being evicted one by one."""
-    return observation.change.way is UpdateMethod.RECREATE and bool(pods_to_revert(observation))
+    return observation.change.method is UpdateMethod.RECREATE and bool(pods_to_revert(observation))
 
 
 def recreate_next_pod(observation: Observation) -> list[ChangeAction]:
@@ -293,7 +293,7 @@ def revert_wait_reason(observation: Observation) -> str:
     crashing = [pod for pod in pods_to_revert(observation) if is_crash_looping(pod)]
     if crashing and _can_resize(observation):
         return f"pod {crashing[0].name} crashes before it can be resized back; see its logs"
-    if observation.change.moved and (missing := observation.missing_pods):
+    if observation.change.evicts_pods and (missing := observation.missing_pods):
         return describe_missing(missing)
     if pods := _unsettled_pods(observation) or _unscheduled_pods(observation):
         return f"the previous size is not in effect yet on pod {pods[0].name}"
@@ -303,7 +303,9 @@ def revert_wait_reason(observation: Observation) -> str:
 def _unscheduled_pods(observation: Observation) -> list[Pod]:
     """Return the pods that replaced evicted ones and have no node."""
     change = observation.change
-    return [pod for pod in observation.live if change.moved and not pod.node and pod.created >= change.since]
+    return [
+        pod for pod in observation.live if change.evicts_pods and not pod.node and pod.created >= change.since
+    ]
 
 
 # What is given up
@@ -347,7 +349,7 @@ def _blocks_oom_relief(observation: Observation) -> bool:
 def abandon_revert(observation: Observation) -> list[ChangeAction]:
     """Record that the rest of the revert is given up, before pods get the part that fits."""
     why = give_up_reason(observation)
-    return [update_change(observation, gave_up=observation.now, gave_up_why=why)]
+    return [update_change(observation, abandoned_at=observation.now, abandon_reason=why)]
 
 
 @evaluated_once
@@ -355,7 +357,7 @@ def fitting_resizes(observation: Observation) -> list[ChangeAction]:
     """Return the resizes of pods to what their nodes can give, so that they stop waiting; a pod without a node gets
     less to find one.
     """
-    is_over = observation.now >= observation.change.gave_up + DEADLINES.final_resize
+    is_over = observation.now >= observation.change.abandoned_at + DEADLINES.final_resize
     if is_over or not _can_resize(observation):
         return []
     resizes: list[ChangeAction] = []
@@ -392,7 +394,7 @@ def refused_template(observation: Observation) -> str:
     """
     change = observation.change
     is_untouched = observation.template_sizes == change.template
-    by_template = change.way is UpdateMethod.TEMPLATE and is_untouched
+    by_template = change.method is UpdateMethod.TEMPLATE and is_untouched
     return template_rejection_reason(observation) if by_template else ""
 
 
@@ -431,11 +433,11 @@ def _kept_size(observation: Observation) -> dict[str, Resources]:
     Pods that are replaced have the size of their template.
     """
     change = observation.change
-    if change.way is not UpdateMethod.IN_PLACE:
+    if change.method is not UpdateMethod.IN_PLACE:
         return {}
     for pod in _affected_pods(observation):
         goal = _safe_revert_size(observation, pod)
-        if pod.uid not in change.odd and has_size(pod, goal) and not has_size(pod, change.before):
+        if pod.uid not in change.pod_overrides and has_size(pod, goal) and not has_size(pod, change.before):
             return goal
     return {}
 
@@ -453,9 +455,9 @@ def _describe_leftovers(observation: Observation) -> list[str]:
     change, workload, found = observation.change, observation.workload, []
     if _has_our_template(observation):
         rejection = observation.rejection(workload.uid, change.template)
-        found.append(f"the template keeps {format_sizes(change.after)}: {rejection or change.gave_up_why}")
+        found.append(f"the template keeps {format_sizes(change.after)}: {rejection or change.abandon_reason}")
     elif _is_rolling_back(observation):
-        why = "the rollout is paused, resume it" if workload.paused else change.gave_up_why
+        why = "the rollout is paused, resume it" if workload.paused else change.abandon_reason
         found.append(
             f"pods with the new size are left to replace by the rollout to the previous template: {why}"
         )
@@ -471,7 +473,7 @@ def _describe_leftovers(observation: Observation) -> list[str]:
     if pods:
         first, others = pods[0], f" and {len(pods) - 1} more" if len(pods) > 1 else ""
         rejection = observation.rejection(first.uid, _revert_size(observation, first))
-        why = rejection or change.gave_up_why or "its pods cannot be resized in place"
+        why = rejection or change.abandon_reason or "its pods cannot be resized in place"
         sizes = format_sizes(select_sizes(container_sizes(first.containers), change.after))
         found.append(f"pod {first.name}{others} {'keep' if others else 'keeps'} {sizes}: {why}")
     return found
@@ -494,13 +496,13 @@ def _build_applied_sizes(observation: Observation, kept: Sizes) -> AppliedSizes:
 
 def _build_revert_record(observation: Observation, *, why: str) -> RevertRecord:
     change, last, now = observation.change, observation.annotations.reverted, observation.now
-    is_at_fault = not (change.blameless or change.relief)
+    is_at_fault = not (change.not_at_fault or change.relief)
     times = (last.times if last else 0) + is_at_fault
     until = now + (compute_cooldown(times) if is_at_fault else DEADLINES.not_at_fault_cooldown)
     relief_until = 0
     if change.relief:
         relief_until = now + (
-            DEADLINES.not_at_fault_cooldown if change.blameless else _oom_relief_cooldown(last)
+            DEADLINES.not_at_fault_cooldown if change.not_at_fault else _oom_relief_cooldown(last)
         )
         # The cooldown of an earlier revert goes on unchanged.
         until = max(relief_until, last.until if last else 0)

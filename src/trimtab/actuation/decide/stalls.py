@@ -117,7 +117,7 @@ def pods_to_move(observation: Observation) -> dict[str, Pod]:
     workload, change = observation.workload, observation.change
     created_with = change.before | observation.template_sizes
     is_enough = not increases_requests(created_with, change.after)
-    if change.way is not UpdateMethod.IN_PLACE or not (is_enough and observation.strategy.allow_recreate):
+    if change.method is not UpdateMethod.IN_PLACE or not (is_enough and observation.strategy.allow_recreate):
         return {}
     if workload.kind == "DaemonSet" or not workload.is_long_running:
         return {}
@@ -131,7 +131,7 @@ def eviction_failure(observation: Observation) -> str:
     allowed.
     """
     change = observation.change
-    if not change.moved or change.phase is Phase.VERIFYING or change.way in REPLACING_METHODS:
+    if not change.evicts_pods or change.phase is Phase.VERIFYING or change.method in REPLACING_METHODS:
         return ""
     if unplaced := _find_unscheduled_pod(observation):
         return f"no node has capacity for pod {unplaced} with its new size"
@@ -145,7 +145,7 @@ def eviction_failure(observation: Observation) -> str:
 def crash_loop_reason(observation: Observation) -> str:
     """Return which pod has crashed for too long to be resized; empty if none has."""
     change = observation.change
-    is_promoted = change.way is UpdateMethod.IN_PLACE and change.phase is Phase.PROMOTING
+    is_promoted = change.method is UpdateMethod.IN_PLACE and change.phase is Phase.PROMOTING
     if not is_promoted or observation.now - change.since < DEADLINES.crash_loop:
         return ""
     pods = list_resizable(observation, observation.live, change.after)
@@ -162,7 +162,7 @@ def needs_another_renewal(observation: Observation) -> bool:
     It may be from the template before, for example because somebody scaled out just then.
     """
     change = observation.change
-    if change.way is not UpdateMethod.RECREATE or change.phase is not Phase.PROMOTING or change.renews:
+    if change.method is not UpdateMethod.RECREATE or change.phase is not Phase.PROMOTING or change.renewed_at:
         return False
     return any(
         change.is_created_by_change(pod) and not has_size(pod, change.after) for pod in observation.live
@@ -177,7 +177,7 @@ def _awaited_pods(observation: Observation) -> list[Pod]:
     """
     change = observation.change
     if change.phase is Phase.VERIFYING or (
-        change.way in REPLACING_METHODS and change.phase is Phase.PROMOTING
+        change.method in REPLACING_METHODS and change.phase is Phase.PROMOTING
     ):
         return []
     return [
@@ -192,7 +192,7 @@ def _waiting_seconds(observation: Observation, pod: Pod) -> int:
 def _controller_stall_reason(observation: Observation) -> str:
     """Return why replaced pods do not appear, or appear with another size; empty if neither."""
     change = observation.change
-    if change.way not in REPLACING_METHODS or change.phase is not Phase.PROMOTING:
+    if change.method not in REPLACING_METHODS or change.phase is not Phase.PROMOTING:
         return ""
     behind = [pod for pod in observation.live if not has_size(pod, change.after)]
     is_written = observation.template_sizes == merge_sizes(observation.template_sizes, change.after)
@@ -244,14 +244,14 @@ def _never_resized_reason(observation: Observation) -> str:
     """
     change = observation.change
     if change.phase is Phase.VERIFYING or (
-        change.way in REPLACING_METHODS and change.phase is Phase.PROMOTING
+        change.method in REPLACING_METHODS and change.phase is Phase.PROMOTING
     ):
         return ""
     windows, began = _required_windows(observation), observation.phase_began
     is_long = open_seconds(windows, since=began, now=observation.now) > DEADLINES.never_resized
     if not is_long and observation.now - began <= DEADLINES.max_duration:
         return ""
-    if change.way is UpdateMethod.TEMPLATE:
+    if change.method is UpdateMethod.TEMPLATE:
         is_written = observation.template_sizes == merge_sizes(observation.template_sizes, change.after)
         return "" if is_written else "the template could not be changed: the API server failed every time"
     pods = list_resizable(observation, observation.live, change.after)

@@ -298,7 +298,7 @@ def _build_change(
         choose_canaries(observation, list_resizable(observation, live, after)) if choice.allows_canary else ()
     )
     window = int(observation.strategy.canary.observation.seconds)
-    odd = (
+    different = (
         [pod for pod in live if not has_size(pod, before)]
         if choice.method is not UpdateMethod.TEMPLATE
         else []
@@ -307,7 +307,7 @@ def _build_change(
     return OngoingChange(
         id=hashlib.blake2b(content, digest_size=4).hexdigest(),
         started=now,
-        way=choice.method,
+        method=choice.method,
         phase=Phase.CANARY if first else Phase.PROMOTING,
         since=now,
         before=dict(before),
@@ -316,7 +316,7 @@ def _build_change(
         health=health_before(live, now=now, window=window, signals=observation.desired.harm_signals),
         relief=_is_oom_relief(observation, before, after),
         ends=find_future_exits(live, now=now),
-        odd={pod.uid: select_sizes(container_sizes(pod.containers), before) for pod in odd},
+        pod_overrides={pod.uid: select_sizes(container_sizes(pod.containers), before) for pod in different},
         canaries=first,
         patches_template=choice.patches_template,
         restarts=choice.restarts,
@@ -340,7 +340,9 @@ def _is_oom_relief(observation: Observation, before: Sizes, after: Sizes) -> boo
 def _describe_start(change: OngoingChange) -> str:
     if change.canaries:
         return f"pods {', '.join(change.canaries)} first"
-    return "all pods at once" if change.way is UpdateMethod.IN_PLACE else f"by {_METHOD_NAMES[change.way]}"
+    return (
+        "all pods at once" if change.method is UpdateMethod.IN_PLACE else f"by {_METHOD_NAMES[change.method]}"
+    )
 
 
 def _describe_cause(observation: Observation) -> str:

@@ -488,7 +488,7 @@ _COURSE = (
         id="TemplateDropped",
         states=FORWARD,
         condition=lambda seen: (
-            seen.change.way is UpdateMethod.IN_PLACE and conflicts.template_rejection_reason(seen)
+            seen.change.method is UpdateMethod.IN_PLACE and conflicts.template_rejection_reason(seen)
         ),
         actions=lambda seen: [advance.update_change(seen, patches_template=False)],
         when="pods are resized in place, and the template was rejected or set back",
@@ -611,7 +611,7 @@ _WORK = (
         id="RenewalRecorded",
         states=PROMOTING,
         condition=_pending(advance.needs_renewal),
-        actions=lambda seen: [advance.update_change(seen, renews=seen.now)],
+        actions=lambda seen: [advance.update_change(seen, renewed_at=seen.now)],
         when="for the first time, a recreated pod came with another size, maybe from the template before",
         then="record that pods must have the size from now on",
     ),
@@ -630,8 +630,8 @@ _MOVES = (
     Transition(
         id="MoveRecorded",
         states=BEFORE_VERIFYING,
-        condition=lambda seen: stalls.pods_to_move(seen) and not seen.change.moved,
-        actions=lambda seen: [advance.update_change(seen, moved=True)],
+        condition=lambda seen: stalls.pods_to_move(seen) and not seen.change.evicts_pods,
+        actions=lambda seen: [advance.update_change(seen, evicts_pods=True)],
         when="the node of a pod has no capacity, and the pod may be evicted and returns large enough",
         then="record that pods are evicted",
         deadlines=("deferred",),
@@ -709,7 +709,7 @@ _SETTLING = (
         "a pod created later does not get the size, and the change was neither in place nor OOM relief",
         condition=lambda seen: (
             advance.unsettled_reason(seen)
-            and seen.change.way is not UpdateMethod.IN_PLACE
+            and seen.change.method is not UpdateMethod.IN_PLACE
             and not seen.change.relief
         ),
         deadlines=("canary.observation", "canary.evidenceTimeout", "late_pods"),
@@ -795,7 +795,7 @@ _REVERT = (
     Transition(
         id="FittingPartResized",
         states=REVERTING,
-        condition=lambda seen: seen.change.gave_up and revert.fitting_resizes(seen),
+        condition=lambda seen: seen.change.abandoned_at and revert.fitting_resizes(seen),
         actions=revert.fitting_resizes,
         when="the revert was given up, and pods wait for more than their node has",
         then="resize them to the part that fits",
@@ -803,7 +803,7 @@ _REVERT = (
     Transition(
         id="RevertedInPart",
         states=REVERTING,
-        condition=lambda seen: seen.change.gave_up,
+        condition=lambda seen: seen.change.abandoned_at,
         actions=revert.finish_revert,
         targets=IDLE,
         when="the revert was given up",
@@ -871,8 +871,8 @@ _REVERT = (
     Transition(
         id="EvictionRecorded",
         states=REVERTING,
-        condition=lambda seen: revert.stuck_pods(seen) and not seen.change.moved,
-        actions=lambda seen: [advance.update_change(seen, moved=True)],
+        condition=lambda seen: revert.stuck_pods(seen) and not seen.change.evicts_pods,
+        actions=lambda seen: [advance.update_change(seen, evicts_pods=True)],
         when="a pod cannot go back where it is, and may be evicted",
         then="record that pods are evicted",
         deadlines=("deferred", "crash_loop"),

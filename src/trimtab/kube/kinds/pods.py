@@ -291,7 +291,7 @@ class _PodWire(msgspec.Struct, frozen=True, gc=False):
 
 def pod_projection(cache: ProjectionCache | None = None) -> Projection[Pod]:
     """Read pods as compact records; caches that share a `ProjectionCache` share equal values."""
-    return Projection(wire_type=_PodWire, project=_PodProjector(cache or ProjectionCache()).project)
+    return Projection(wire_type=_PodWire, project=_PodRecordBuilder(cache or ProjectionCache()).project)
 
 
 class ContainerProjector:
@@ -342,7 +342,7 @@ class ContainerProjector:
         return resources
 
 
-class _PodProjector:
+class _PodRecordBuilder:
     """Projects pods; containers and statuses are built only when new."""
 
     def __init__(self, cache: ProjectionCache) -> None:

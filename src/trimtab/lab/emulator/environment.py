@@ -1,4 +1,4 @@
-"""The seed's environment on the real kernel: the state, actions, rules and costs of `environments.Sizing`, and a real pod.
+"""The seed's environment on the real kernel: the state, actions, rules and costs of `environments.SizingEnv`, and a real pod.
 
 A step is an hour of the demand, which takes as many periods on the wall as it has samples. What differs from the
 simulated one is only what is real: usage is measured, resizes take their time and may be refused, and a pod that was
@@ -22,7 +22,7 @@ from trimtab.lab.emulator.load_profile import LoadProfile
 from trimtab.lab.emulator.run_log import PeriodRecord
 from trimtab.lab.environments.container_sim import RequestRules
 from trimtab.lab.environments.reward import Weights, compute_costs
-from trimtab.lab.environments.sizing import BOUNDS, UNCAPPED, Sizing, apply_updater_rule
+from trimtab.lab.environments.sizing import BOUNDS, UNCAPPED, SizingEnv, apply_updater_rule
 from trimtab.lab.workloads import GeneratedWorkload
 from trimtab.lazy import require_extra
 
@@ -55,7 +55,7 @@ class EmulatedSizing(gymnasium.Env[Doubles, Doubles]):
         self._hours = min(hours, workload.steps // self._periods)
         self._weights = np.array(weights or Weights())
         self._usage_history: deque[tuple[float, float]] = deque(maxlen=window)
-        alike = Sizing(window=window)
+        alike = SizingEnv(window=window)
         self.observation_space, self.action_space = alike.observation_space, alike.action_space
         self._runner = asyncio.Runner()
         self._client: Client | None = None

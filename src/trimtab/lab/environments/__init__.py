@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 SINGLE = {
-    "trimtab/Sizing-v0": "trimtab.lab.environments.sizing:Sizing",
+    "trimtab/Sizing-v0": "trimtab.lab.environments.sizing:SizingEnv",
     "trimtab/SizingTarget-v0": "trimtab.lab.environments.sizing:SizingTarget",
 }
 VECTOR = "trimtab/SizingVector-v0"

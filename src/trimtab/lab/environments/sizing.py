@@ -1,9 +1,9 @@
 """One container as a Gymnasium environment: as the seed had it, and simpler.
 
-`Sizing` speaks in cores and bytes, so that any recommender can be plugged in as it is. It sees what the container uses
+`SizingEnv` speaks in cores and bytes, so that any recommender can be plugged in as it is. It sees what the container uses
 and requests, the usage of the last hours, and the time; it answers as a VerticalPodAutoscaler does, with lower bound,
 target, upper bound and uncapped target of each resource. The updater's rule decides: a request outside of its bounds
-becomes the target. (The seed's text compares usage with the bounds; so does `Sizing` with `compare="usage"`.) The
+becomes the target. (The seed's text compares usage with the bounds; so does `SizingEnv` with `compare="usage"`.) The
 uncapped target decides nothing, as in Kubernetes.
 
 `SizingTarget` sees and chooses what the learned strategies do (`trimtab.lab.neural.actions`).
@@ -34,7 +34,7 @@ CURRENT_FEATURES, CLOCK_FEATURES = 4, 4
 Doubles = npt.NDArray[np.float64]
 
 
-class Sizing(gymnasium.Env[Doubles, Doubles]):
+class SizingEnv(gymnasium.Env[Doubles, Doubles]):
     """The seed's environment."""
 
     metadata = {"render_modes": []}  # noqa: RUF012 - Gymnasium's own way

@@ -73,7 +73,7 @@ class ChangeRecordedFirst(Invariant):
             return
         found = read_change_annotations(workload.to_record()) or ChangeAnnotations()
         change, applied = found.change, found.applied
-        known = [change.before, change.after, *change.odd.values()] if change else []
+        known = [change.before, change.after, *change.pod_overrides.values()] if change else []
         known += [applied.sizes, applied.before] if applied else []
         known.append({each.name: each.resources for each in workload.containers})
         named = all(
@@ -154,7 +154,7 @@ class RevertsExplained(Invariant):
         if "throttled" in change.reason:
             pairs = [
                 (amount, other)
-                for sizes in (change.before, *change.odd.values())
+                for sizes in (change.before, *change.pod_overrides.values())
                 for name in sizes.keys() & change.after.keys()
                 for amount, other in zip(sizes[name].cpu, change.after[name].cpu, strict=True)
             ]

@@ -56,7 +56,7 @@ def _describe_change(annotations: ChangeAnnotations | None) -> str:
         return "unreadable"
     if annotations.change:
         change = annotations.change
-        return f"{change.phase} {change.way} {change.id[:8]} to {format_sizes(change.after)}"
+        return f"{change.phase} {change.method} {change.id[:8]} to {format_sizes(change.after)}"
     if annotations.reverted:
         return f"reverted ({annotations.reverted.why})"
     return "applied" if annotations.applied else "none"

@@ -21,7 +21,7 @@ class CpuCollector:
 
     def __init__(self, hierarchy: Hierarchy) -> None:
         kind = _MeterV1 if hierarchy.version is CgroupVersion.V1 else _MeterV2
-        self._meters: Meters[_Meter] = Meters(hierarchy, kind, list_cgroups)
+        self._meters: Meters[_CpuMeter] = Meters(hierarchy, kind, list_cgroups)
 
     def collect(self, view: NodeView, series: SeriesStore) -> None:
         self._meters.measure_all(view, lambda meter: meter.measure(series))
@@ -30,7 +30,7 @@ class CpuCollector:
         self._meters.close()
 
 
-class _Meter:
+class _CpuMeter:
     """The last counters of one cgroup."""
 
     __slots__ = ("_at", "_periods", "_stat", "_subject", "_throttled", "_usage")
@@ -59,7 +59,7 @@ class _Meter:
         self._stat.close()
 
 
-class _MeterV2(_Meter):
+class _MeterV2(_CpuMeter):
     __slots__ = ()
 
     def read_counters(self) -> tuple[int, int, int]:
@@ -67,7 +67,7 @@ class _MeterV2(_Meter):
         return int(stat[len(_USAGE) : stat.index(b"\n")]) * 1000, *_parse_throttling(stat)
 
 
-class _MeterV1(_Meter):
+class _MeterV1(_CpuMeter):
     __slots__ = ("_used",)
 
     def __init__(self, cgroup: Cgroup, subject: str) -> None:

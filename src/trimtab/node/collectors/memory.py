@@ -34,7 +34,7 @@ class MemoryCollector:
 
     def __init__(self, hierarchy: Hierarchy) -> None:
         self._keys = _V1 if hierarchy.version is CgroupVersion.V1 else _V2
-        self._meters: Meters[_Meter] = Meters(hierarchy, _Meter, self.subjects)
+        self._meters: Meters[_MemoryMeter] = Meters(hierarchy, _MemoryMeter, self.subjects)
 
     def collect(self, view: NodeView, series: SeriesStore) -> None:
         keys, period = self._keys, self.period
@@ -52,7 +52,7 @@ class ContainerMemoryCollector(MemoryCollector):
     subjects = staticmethod(list_container_cgroups)
 
 
-class _Meter:
+class _MemoryMeter:
     __slots__ = ("_stat", "_subject")
 
     def __init__(self, cgroup: Cgroup, subject: str) -> None:

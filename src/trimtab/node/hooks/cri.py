@@ -32,7 +32,7 @@ NO_ANSWER = (grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.
 UNLIMITED_LENGTH = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
 
 RelayCall: TypeAlias = "grpc.aio.UnaryStreamMultiCallable[bytes, bytes]"
-UnaryCall: TypeAlias = "grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]"
+RuntimeCall: TypeAlias = "grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]"
 
 log = structlog.get_logger(__name__)
 
@@ -122,7 +122,7 @@ class CriProxy:
         return terms.parse_update_request(pod, container.metadata.name, update.linux)
 
     async def _call_runtime(self, method: str, request: bytes) -> bytes:
-        ask: UnaryCall = self._channel.unary_unary(method)
+        ask: RuntimeCall = self._channel.unary_unary(method)
         return await ask(request, timeout=RUNTIME_TIMEOUT)
 
 

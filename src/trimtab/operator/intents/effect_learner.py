@@ -47,7 +47,7 @@ RESTORE_RETRY = 60.0
 
 
 @dataclass(slots=True)
-class _IntentRecord:
+class _IntentKnowledge:
     """The knowledge about one Intent."""
 
     effects: EffectModels = field(default_factory=EffectModels)
@@ -101,7 +101,7 @@ class EffectLearner:
         self._store = store
         self._cluster = cluster
         self._settings = settings
-        self._records: dict[tuple[str, str], _IntentRecord] = {}
+        self._records: dict[tuple[str, str], _IntentKnowledge] = {}
         """The knowledge by Intent and target."""
         self._store_retry = Interval(RESTORE_RETRY)
         self._events_queue = WriteQueue[PlannerEvent]("planner events", store.events, max_waiting=MAX_PENDING)
@@ -152,7 +152,7 @@ class EffectLearner:
         for problem in problems:
             log.warning("intent.effect_unreadable", error=problem)
         record.effects = effects
-        before = _IntentRecord()
+        before = _IntentKnowledge()
         for at, state in _decode_states(events):
             before.add_state(at, state)
         record.recent = sorted({**dict(before.recent), **dict(record.recent)}.items())
@@ -209,8 +209,8 @@ class EffectLearner:
         self._effects_queue.put(encode_effects(goal, learned, cluster=self._cluster, now=now))
         return True
 
-    def _get_record(self, goal: Goal) -> _IntentRecord:
-        return self._records.setdefault((goal.intent, goal.target), _IntentRecord())
+    def _get_record(self, goal: Goal) -> _IntentKnowledge:
+        return self._records.setdefault((goal.intent, goal.target), _IntentKnowledge())
 
     async def _load_events(self, goal: Goal, *, since: float, now: float) -> list[PlannerEvent]:
         """Read the events of a goal's target, newest first; if there are too many, a sample of each span, where each

@@ -31,6 +31,8 @@ of its container; only samples.
 SAME_KILL_WINDOW = 7200.0
 """Seconds by which a usage source may report a kill later than the pod: a step of the history, and a window.
 """
+_STORED_NAMES = {"last_reported": "told"}
+"""The names of arrays in stored states, where they differ from the attributes."""
 
 
 class KillRecords:
@@ -43,7 +45,7 @@ class KillRecords:
         self.last = np.zeros((rows, MAX_SIZES))
         self.origin = np.zeros((rows, MAX_SIZES), np.int8)
         """The origin of the size: `EXACT`, `CORRECTED` or `ESTIMATED`."""
-        self.told = np.full(rows, -np.inf)
+        self.last_reported = np.full(rows, -np.inf)
         """The time of the last kill that a pod reported: pods report the same kill again and again."""
 
     def add(
@@ -83,11 +85,11 @@ class KillRecords:
         return tuple(sorted((self._read(row, place) for place in held.tolist()), key=lambda each: each.first))
 
     def arrays(self, prefix: str) -> dict[str, Array]:
-        return {prefix + name: array for name, array in vars(self).items()}
+        return {prefix + _STORED_NAMES.get(name, name): array for name, array in vars(self).items()}
 
     def load_arrays(self, prefix: str, arrays: Mapping[str, Array]) -> None:
         for name in vars(self):
-            setattr(self, name, arrays[prefix + name])
+            setattr(self, name, arrays[prefix + _STORED_NAMES.get(name, name)])
 
     def _record_arrays(self) -> tuple[Array, ...]:
         return self.size, self.count, self.first, self.last, self.origin
@@ -96,9 +98,9 @@ class KillRecords:
         if not estimated:
             # The container status shows the last kill until the next one: counted each time, one kill would
             # become many.
-            if t <= self.told[row]:
+            if t <= self.last_reported[row]:
                 return False
-            self.told[row] = t
+            self.last_reported[row] = t
         held = np.flatnonzero(self.size[row])
         if held.size:
             latest = float(self.last[row, held].max())

@@ -43,11 +43,11 @@ class _NodeMetric(msgspec.Struct, frozen=True, gc=False):
     status: _Status = _Status()
 
 
-class _NodeMetrics(msgspec.Struct, frozen=True, gc=False):
+class _NodeMetricList(msgspec.Struct, frozen=True, gc=False):
     items: list[_NodeMetric] = []
 
 
-_DECODER = msgspec.json.Decoder(_NodeMetrics)
+_DECODER = msgspec.json.Decoder(_NodeMetricList)
 
 
 class NodeMetrics(ListPollingSource):

@@ -32,7 +32,7 @@ from trimtab.kube.rest.client import Client
 from trimtab.lab.emulator import EmulationConfig, LoadProfile, PeriodRecord, run_stress
 from trimtab.lab.emulator.environment import EmulatedSizing
 from trimtab.lab.environments.reward import Weights
-from trimtab.lab.environments.sizing import Sizing
+from trimtab.lab.environments.sizing import SizingEnv
 from trimtab.lab.simulator.physics import GUARANTEED, Containers, Nodes, step
 from trimtab.lab.workloads import GeneratedWorkload, WorkloadLibrary
 from trimtab.node.cgroups import CgroupVersion, Hierarchy
@@ -167,7 +167,10 @@ def episode(node_cluster: Cluster) -> Iterator[Early[list[Step]]]:
                 memory_limit=1.5,
                 source_settings=DIRECT,
             )
-            env, alike = EmulatedSizing(connection=connection, config=place, workload=made, hours=3), Sizing()
+            env, alike = (
+                EmulatedSizing(connection=connection, config=place, workload=made, hours=3),
+                SizingEnv(),
+            )
             try:
                 assert (env.observation_space, env.action_space) == (
                     alike.observation_space,
@@ -290,7 +293,7 @@ def test_emulator_shrinks_an_oversized_pod_without_a_restart(resizing: Early[Any
 
 def test_emulator_agent_sizes_a_real_pod_like_a_simulated_one(episode: Early[list[Step]]) -> None:
     (begun, *_), (seen, reward, ended, truncated, told), (last, _, _, over, at_last) = episode.outcome()
-    space = Sizing().observation_space
+    space = SizingEnv().observation_space
     assert all(space.contains(state) for state in (begun, seen, last))
     assert begun[2] == 0.3
     assert reward < 0

@@ -37,7 +37,7 @@ KEPT_TOLERANCE = 0.005
 """The relative difference from which a size counts as kept from an earlier hour."""
 
 
-class Choice(NamedTuple):
+class SizeExplanation(NamedTuple):
     """How the size of one resource of one container was chosen, in cores or bytes."""
 
     forecaster: int
@@ -59,7 +59,7 @@ class Choice(NamedTuple):
     """The savings from which a change is made."""
 
 
-def describe_choice(resource: ResourceName, choice: Choice, *, window_hours: float) -> str:
+def describe_choice(resource: ResourceName, choice: SizeExplanation, *, window_hours: float) -> str:
     """Describe a choice; `window_hours` is the stabilization window that the forecast covers, or 0."""
 
     def text(amount: float) -> str:
@@ -203,7 +203,7 @@ class ResourceState:
         """Return the state that `close_epoch` would compute now, beside the present one."""
         return self._compute_next_epoch(hour, hour_ahead)
 
-    def explain(self, state: EpochState, row: int) -> Choice | None:
+    def explain(self, state: EpochState, row: int) -> SizeExplanation | None:
         """Return how the size of one container was chosen; None if it has none yet."""
         if np.isnan(state.held[row]) or np.isnan(state.bid[row, 0]):
             return None
@@ -219,7 +219,7 @@ class ResourceState:
         over = float(weights[excess > 0].sum()) / mass
         unserved = float((weights * excess).sum()) / (mass * usual)
         share = kernels.used_share(state.served[row], usual) ** model.leniency
-        return Choice(
+        return SizeExplanation(
             forecaster=chosen,
             level=level,
             bid=bid,

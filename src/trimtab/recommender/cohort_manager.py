@@ -32,7 +32,7 @@ from trimtab.usage.usage import Usage, mask_implausible
 from trimtab.usage.workload_usage import WorkloadUsage, max_over_replicas
 
 
-class Cohorts:
+class CohortManager:
     """The cohorts of each strategy spec, and those of the evidence of each source."""
 
     def __init__(self) -> None:
