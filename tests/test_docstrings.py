@@ -1,5 +1,7 @@
 """What is said below a model's fields is read from its source, and only when someone asks for it."""
 
+from typing import ClassVar
+
 from trimtab.docstrings import DocumentedModel, read_field_descriptions
 
 
@@ -11,6 +13,9 @@ class Meal(DocumentedModel):
     first."""
 
     bread: int = 0
+
+    kinds: ClassVar[int] = 2
+    """A class variable is no field."""
 
     def eaten(self) -> None:
         """Nor is a method's."""

@@ -49,6 +49,7 @@ def _read_class_descriptions(kind: type) -> dict[str, str]:
         for field, below in pairwise(written.body if written else ())
         if isinstance(field, ast.AnnAssign)
         and isinstance(field.target, ast.Name)
+        and not ast.unparse(field.annotation).startswith("ClassVar")  # not a setting that users can give
         and isinstance(below, ast.Expr)
         and isinstance(below.value, ast.Constant)
         and isinstance(below.value.value, str)

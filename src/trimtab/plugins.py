@@ -7,7 +7,9 @@ outside all packages, so that each can have a family; what a family's classes do
 
 from __future__ import annotations
 
+import inspect
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -78,6 +80,14 @@ class Family(Generic[P]):
                 f"{self.noun} {name!r} cannot be loaded from {where} ({why}); repair or remove that package"
             ) from error
         return found
+
+    def describe(self, name: str) -> str:
+        """Return the docstring of a plugin's module, or that of its class if the module has more plugins of the family."""
+        plugin = self.load_type(name)
+        others = (each for each in _find_installed(self.group).values() if each.module == plugin.__module__)
+        own, module = plugin.__doc__, sys.modules[plugin.__module__].__doc__
+        is_alone = len(list(others)) <= 1
+        return inspect.cleandoc((module or own if is_alone else own or module) or "")
 
     def parse_settings(self, name: str, given: Mapping[str, Any]) -> Any:
         """Validate the settings of this plugin; missing ones get their defaults."""

@@ -6,10 +6,8 @@ collectors that the operator uses, and plugins from their docstrings. A test com
 
 from __future__ import annotations
 
-import inspect
 import json
 import sys
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import fields
 from itertools import groupby
@@ -254,12 +252,7 @@ def render_operator() -> str:
 
 def render_plugins(head: str, family: Family[Any]) -> str:
     """Render one section a plugin: its docstring and its settings."""
-    plugins = {name: family.load_type(name) for name in family.names()}
-    modules = Counter(plugin.__module__ for plugin in plugins.values())
-    sections = (
-        _plugin_section(name, plugin, alone=modules[plugin.__module__] == 1)
-        for name, plugin in plugins.items()
-    )
+    sections = (_plugin_section(name, family) for name in family.names())
     return _page(head, *sections)
 
 
@@ -362,11 +355,9 @@ def _metric_row(collector: MetricWrapperBase | LabelHistogram) -> tuple[str, str
     return f"`{name}`", family.type, ", ".join(f"`{label}`" for label in names), _cell(family.documentation)
 
 
-def _plugin_section(name: str, plugin: type[Any], *, alone: bool) -> str:
-    # A module with a single plugin describes it at more length than the class does; inherited docstrings describe neither.
-    own, module = plugin.__doc__, sys.modules[plugin.__module__].__doc__
-    text = inspect.cleandoc((module or own if alone else own or module) or "")
-    settings: type[Settings] = plugin.settings_type
+def _plugin_section(name: str, family: Family[Any]) -> str:
+    text = family.describe(name)
+    settings: type[Settings] = family.load_type(name).settings_type
     texts = read_field_descriptions(settings)
     rows = [
         (f"`{field_name}`", _field_default(field), _cell(texts.get(field_name, "")))

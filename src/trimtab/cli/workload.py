@@ -1,7 +1,6 @@
 """`trimtab workload`: make workloads by settings and a seed, keep them, look at them, hand them on."""
 
 import json
-import sys
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -162,9 +161,8 @@ def _types(workload_type: str | None, output: str) -> None:
 
 
 def _read_summary(name: str) -> str:
-    """Return the summary in the docstring of a type's module."""
-    said = sys.modules[GENERATORS.load_type(name).__module__].__doc__ or ""
-    return " ".join(said.split("\n\n")[0].split())
+    """Return the first paragraph of a type's description."""
+    return " ".join(GENERATORS.describe(name).split("\n\n")[0].split())
 
 
 def _format_default(default: object) -> str:

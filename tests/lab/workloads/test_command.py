@@ -83,6 +83,8 @@ def test_workload_command_lists_types_with_descriptions(capsys: pytest.CaptureFi
     assert run(["workload", "types"]) == 0
     shown = capsys.readouterr().out
     assert all(f"\n{name} " in shown for name in GENERATORS.names())
+    # Types that share a module have descriptions of their own.
+    assert [name in shown for name in ("Alibaba's", "Azure's", "Google's Borg")] == [True] * 3
 
 
 @pytest.mark.parametrize(

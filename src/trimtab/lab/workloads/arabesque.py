@@ -1,8 +1,8 @@
-"""A motif within a motif: the containers of a house that trains models all day.
+"""Jobs that load data and train models for many epochs, started in working hours.
 
-The set of usage after which this type is named (that of the company Arabesque) was never published, so this is no
-likeness of it. It has the build that such work has: jobs come in working hours, a job loads its data (memory rises,
-one core), then goes through epochs (all cores) with a short pause after each (one core), then lets go of everything.
+The dataset that this type is named after (of the company Arabesque) was never published, so the type only has the
+structure of such work: a job loads its data (memory rises, one core), runs epochs (all cores) with a short pause after each
+(one core), and ends.
 """
 
 from __future__ import annotations

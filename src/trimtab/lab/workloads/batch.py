@@ -1,4 +1,4 @@
-"""A batch job: all it can get for an hour or two at its time of the day, and next to nothing otherwise."""
+"""A batch job: as much CPU as it can get for an hour or two at a fixed time of the day, and almost none otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A web service: requests follow the day and rest on weekends, CPU follows requests, memory a little of it."""
+"""A web service: requests follow the day and drop on weekends, CPU follows requests, memory follows them a little."""
 
 from __future__ import annotations
 

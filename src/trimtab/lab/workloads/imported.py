@@ -1,6 +1,6 @@
 """A recording as a workload: any file that `trimtab backtest` reads, with a random sample of its series.
 
-A gap repeats the last sample before it, since a workload needs a value at every step.
+A gap repeats the sample before it, because a workload needs a value at every step.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A JVM: the heap fills with garbage up to a mark, is collected down to what lives, and fills again.
+"""A JVM: the heap fills with garbage up to a threshold, is collected down to the live data, and fills again.
 
-What is drawn is the heap in use. To the kernel a JVM mostly holds the highest that it ever had; see `returns`.
+The series is the heap in use. The kernel mostly sees the highest heap so far; see `returns`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Two levels and nothing between: low, high, low. The hardest thing for whoever goes by averages."""
+"""Two levels of usage, low and high, without values between: the hardest case for strategies that average."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sine wave of CPU, and one of memory beside it."""
+"""A sine wave of CPU and one of memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps: a level is held for a while, then another one, CPU and memory each at its own."""
+"""Steps: CPU and memory each keep a level for a while, then take another one."""
 
 from __future__ import annotations
 
