@@ -116,16 +116,16 @@ def main(
         agent = make(stack, folder, kubepods, pods=pods, containers=containers)
         agent.start()
         stack.callback(agent.stop)
-        agent.wait_until(lambda: (agent.counted("trimtab_agent_rounds_total") or 0) >= 5, timeout=120)
+        agent.wait_until(lambda: (agent.metric_value("trimtab_agent_rounds_total") or 0) >= 5, timeout=120)
         before, began = Taken.of(agent.pid), time.monotonic()
-        rounds = agent.counted("trimtab_agent_rounds_total") or 0
-        spent = agent.counted("trimtab_agent_round_cpu_seconds_total") or 0
+        rounds = agent.metric_value("trimtab_agent_rounds_total") or 0
+        spent = agent.metric_value("trimtab_agent_round_cpu_seconds_total") or 0
         time.sleep(seconds)
         after, passed = Taken.of(agent.pid), time.monotonic() - began
-        done = (agent.counted("trimtab_agent_rounds_total") or 0) - rounds
-        in_rounds = (agent.counted("trimtab_agent_round_cpu_seconds_total") or 0) - spent
-        late = agent.counted("trimtab_agent_rounds_late_total") or 0
-        series = agent.counted("trimtab_agent_series") or 0
+        done = (agent.metric_value("trimtab_agent_rounds_total") or 0) - rounds
+        in_rounds = (agent.metric_value("trimtab_agent_round_cpu_seconds_total") or 0) - spent
+        late = agent.metric_value("trimtab_agent_rounds_late_total") or 0
+        series = agent.metric_value("trimtab_agent_series") or 0
     share, resident = (after.cpu - before.cpu) / passed, after.resident / 2**20
     print(
         f"{pods} pods x {containers} containers of real cgroups v{kubepods.hierarchy.version.value}, {done:.0f} rounds"
@@ -177,7 +177,7 @@ def _beside_kubelet(stack: ExitStack, folder: Path, *, pods: int, containers: in
     agent = AgentProcess(cluster, folder, node=REAL)
     agent.start()
     stack.callback(agent.stop)
-    agent.wait_until(lambda: (agent.counted("trimtab_agent_rounds_total") or 0) >= 5, timeout=120)
+    agent.wait_until(lambda: (agent.metric_value("trimtab_agent_rounds_total") or 0) >= 5, timeout=120)
     before, began = Taken.of(agent.pid), time.monotonic()
     with ThreadPoolExecutor() as pool:
         cpu, allocated = pool.map(

@@ -11,7 +11,7 @@ import asyncio
 import statistics
 import time
 
-from harness.peers.browser import browser, watched
+from harness.peers.browser import browser, observe_page
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec, PolicyMode
 from trimtab.lab.simulator.cluster_generator import generate_cluster
 from trimtab.lab.simulator.simulation import Simulation
@@ -67,7 +67,7 @@ async def main() -> None:
     async with (
         serve_dashboard(build_app(board, LocalAccess()), "127.0.0.1:0") as url,
         browser() as found,
-        watched(found, url) as opened,
+        observe_page(found, url) as opened,
     ):
         page = opened.page
         await opened.visit("/")

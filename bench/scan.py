@@ -40,7 +40,7 @@ from harness import packages
 from harness.builders.bulk_objects import Place, Population
 from harness.builders.services import Services
 from harness.cluster.cluster import Cluster
-from harness.peers.prometheus import Server
+from harness.peers.prometheus import PrometheusServer
 from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.retry import RateLimiter
@@ -84,7 +84,7 @@ class Took:
 class Watched:
     """A Prometheus, and what it has used since it was last looked at."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: PrometheusServer) -> None:
         self.server = server
         self._began = time.monotonic()
         self._before = self._now()
@@ -224,7 +224,7 @@ def measure(options: Namespace) -> tuple[Took, Took]:
             "--query.timeout=10m",
             "--query.max-samples=200000000",
         ]
-        with Server(past, settings={"scrape_configs": []}, flags=[*limits, *blocks]) as server:
+        with PrometheusServer(past, settings={"scrape_configs": []}, flags=[*limits, *blocks]) as server:
             queries = [
                 query
                 for group in asked

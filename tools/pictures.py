@@ -17,7 +17,7 @@ from playwright.async_api import Browser
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "tests"))
 
-from harness.peers.browser import browser, watched  # noqa: E402 - it is part of the tests
+from harness.peers.browser import browser, observe_page  # noqa: E402 - it is part of the tests
 from trimtab.web.app import build_app  # noqa: E402
 from trimtab.web.auth import LocalAccess  # noqa: E402
 from trimtab.web.demo.runner import open_demo  # noqa: E402
@@ -50,7 +50,7 @@ async def take_all(folder: Path, *, days: float) -> None:
 
 
 async def _take(chromium: Browser, url: str, path: Path, *, theme: str, width: int = 1280) -> None:
-    async with watched(chromium, url, color_scheme=theme) as opened:
+    async with observe_page(chromium, url, color_scheme=theme) as opened:
         await opened.page.set_viewport_size({"width": width, "height": 844})
         await opened.page.goto(url)
         if await opened.page.locator("figure[data-source]").count():

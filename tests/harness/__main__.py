@@ -84,7 +84,7 @@ def down() -> None:
 def keep(*, node: bool = False) -> None:
     """Be the process that keeps the cluster: it ends with this one."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-    KEEPER.write_text(f"{os.getpid()} {process.born(os.getpid())}")
+    KEEPER.write_text(f"{os.getpid()} {process.started_at(os.getpid())}")
     with Cluster.start(HOME, node=node):
         READY.touch()
         signal.pause()
@@ -94,8 +94,8 @@ def _keeper() -> int | None:
     """The process that keeps a cluster, if one lives."""
     if not KEEPER.exists():
         return None
-    pid, born = KEEPER.read_text().split()
-    return int(pid) if process.born(int(pid)) == born else None
+    pid, started_at = KEEPER.read_text().split()
+    return int(pid) if process.started_at(int(pid)) == started_at else None
 
 
 def _start_keeper(*, with_node: bool) -> None:

@@ -45,12 +45,12 @@ def _missing(names: tuple[str, ...]) -> list[str]:
 
 
 def _install(missing: list[str]) -> None:
-    wish = " ".join(missing)
+    wanted_list = " ".join(missing)
     if not shutil.which("apt-get"):
-        raise UnavailableError(f"these Debian packages are missing, and there is no apt-get: {wish}")
+        raise UnavailableError(f"these Debian packages are missing, and there is no apt-get: {wanted_list}")
     if os.geteuid() != 0:
-        raise UnavailableError(f"these Debian packages are missing: run `sudo apt-get install {wish}`")
-    say(f"installing Debian packages: {wish}")
+        raise UnavailableError(f"these Debian packages are missing: run `sudo apt-get install {wanted_list}`")
+    say(f"installing Debian packages: {wanted_list}")
     with _no_service_started():
         _apt("update")
         _apt("install", "--yes", "--no-install-recommends", *missing)

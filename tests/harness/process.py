@@ -123,7 +123,7 @@ class Process:
         self._popen = None
 
 
-def born(pid: int) -> str | None:
+def started_at(pid: int) -> str | None:
     """When a process was started, in ticks: with it a process id names one process only."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
@@ -138,7 +138,12 @@ def _record_of(pid: int) -> Path:
 def _record(name: str, pid: int) -> None:
     record = _record_of(pid)
     record.parent.mkdir(parents=True, exist_ok=True)
-    entry = {"name": name, "born": born(pid), "owner": os.getpid(), "owner born": born(os.getpid())}
+    entry = {
+        "name": name,
+        "born": started_at(pid),
+        "owner": os.getpid(),
+        "owner born": started_at(os.getpid()),
+    }
     record.write_text(json.dumps(entry))
 
 
@@ -148,10 +153,10 @@ def end_leftovers() -> list[str]:
     for record in (cache() / "running").glob("*.json"):
         with suppress(FileNotFoundError, ValueError):  # another run is at it too
             entry = json.loads(record.read_text())
-            if entry["owner born"] == born(entry["owner"]):
+            if entry["owner born"] == started_at(entry["owner"]):
                 continue
             pid = int(record.stem)
-            if entry["born"] == born(pid):
+            if entry["born"] == started_at(pid):
                 os.kill(pid, signal.SIGKILL)
                 ended.append(entry["name"])
             record.unlink()

@@ -25,7 +25,7 @@ from trimtab.usage.usage import PodContainer
 
 T = TypeVar("T")
 
-MARKS = {
+MARKERS = {
     "cluster": ("cluster",),
     "asked_cluster": ("cluster",),
     "node_cluster": ("cluster", "node"),
@@ -49,7 +49,7 @@ def _fixture_names(item: pytest.Item) -> list[str]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test by the peers that it asks for, and begin with those of the node, which take longest."""
     for item in items:
-        for fixture, marks in MARKS.items():
+        for fixture, marks in MARKERS.items():
             if fixture in _fixture_names(item):
                 for mark in marks:
                     item.add_marker(mark)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from harness.builders.objects import node
-from harness.builders.records import folded, workload
+from harness.builders.records import project_object, workload
 from trimtab.kube.kinds.hpas import hpa_projection
 from trimtab.kube.kinds.nodes import NodeResources, node_projection
 from trimtab.kube.kinds.quotas import limit_range_projection, resource_quota_projection
@@ -27,7 +27,7 @@ def daemons(scheduled: int, **spec: Any) -> Any:
         "spec": {"template": {"spec": {"containers": [container], **spec}}},
         "status": {"desiredNumberScheduled": scheduled},
     }
-    return folded(workload_projection(DAEMON_SETS), manifest)
+    return project_object(workload_projection(DAEMON_SETS), manifest)
 
 
 def in_namespace(namespace: str, **content: Any) -> dict[str, Any]:
@@ -38,8 +38,8 @@ def test_cluster_constraints_apply_limits_and_quota_of_the_own_namespace() -> No
     limits = {"limits": [{"type": "Container", "max": {"cpu": "2"}}]}
     quota = in_namespace("shop", status={"hard": {"requests.cpu": "10"}, "used": {"requests.cpu": "4"}})
     near = ClusterConstraints(
-        limit_ranges=[folded(limit_range_projection(), in_namespace("shop", spec=limits))],
-        quotas=[folded(resource_quota_projection(), quota)],
+        limit_ranges=[project_object(limit_range_projection(), in_namespace("shop", spec=limits))],
+        quotas=[project_object(resource_quota_projection(), quota)],
     )
     shop = near.constraints_for(workload(namespace="shop"), replicas=0, hpas=())
     assert (shop.ranges.container_cpu.max, shop.quota.cpu_request, shop.replicas) == (2000, 6000, 1)
@@ -49,8 +49,8 @@ def test_cluster_constraints_apply_limits_and_quota_of_the_own_namespace() -> No
 
 def test_cluster_constraints_subtract_daemon_sets_from_node_capacity() -> None:
     found = [
-        folded(node_projection(), node("small", cpu="2", memory="4Gi")),
-        folded(node_projection(), node("large", cpu="8", memory="16Gi")),
+        project_object(node_projection(), node("small", cpu="2", memory="4Gi")),
+        project_object(node_projection(), node("large", cpu="8", memory="16Gi")),
     ]
     everywhere = ClusterConstraints(nodes=found, daemon_sets=[daemons(2)]).constraints_for(
         workload(), replicas=1, hpas=()
@@ -64,7 +64,7 @@ def test_cluster_constraints_subtract_daemon_sets_from_node_capacity() -> None:
 
 
 def test_cluster_constraints_count_pod_level_resources_of_daemon_sets() -> None:
-    found = [folded(node_projection(), node("large", cpu="8", memory="16Gi"))]
+    found = [project_object(node_projection(), node("large", cpu="8", memory="16Gi"))]
     whole = daemons(1, resources={"requests": {"cpu": "2", "memory": "3Gi"}})
     around = ClusterConstraints(nodes=found, daemon_sets=[whole]).constraints_for(
         workload(), replicas=1, hpas=()
@@ -74,7 +74,7 @@ def test_cluster_constraints_count_pod_level_resources_of_daemon_sets() -> None:
 
 def test_daemon_set_capacity_excludes_other_daemon_sets() -> None:
     """Its own request is what is being sized: were it taken off as well, it could grow only to half of a node."""
-    found = [folded(node_projection(), node("large", cpu="8", memory="16Gi"))]
+    found = [project_object(node_projection(), node("large", cpu="8", memory="16Gi"))]
     own, other = daemons(1), daemons(2)
     near = ClusterConstraints(nodes=found, daemon_sets=[own, other])
     assert near.constraints_for(own, replicas=1, hpas=()).nodes == (NodeResources(7500, 15 * GIB, 1),)
@@ -83,7 +83,7 @@ def test_daemon_set_capacity_excludes_other_daemon_sets() -> None:
 
 
 def test_daemon_set_capacity_includes_its_own_requests() -> None:
-    found = [folded(node_projection(), node("large", cpu="8", memory="16Gi"))]
+    found = [project_object(node_projection(), node("large", cpu="8", memory="16Gi"))]
     own = daemons(1)
     near = ClusterConstraints(nodes=found, daemon_sets=[own]).constraints_for(own, replicas=1, hpas=())
     (recommended,) = recommend_pod(
@@ -108,7 +108,7 @@ def test_cluster_constraints_name_utilisation_autoscalers() -> None:
         "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 60}},
     }
     reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
-    scaler = folded(
+    scaler = project_object(
         hpa_projection(), in_namespace("shop", spec={"scaleTargetRef": reference, "metrics": [metric]})
     )
     (target,) = ClusterConstraints().constraints_for(workload(), replicas=1, hpas=[scaler]).autoscalers

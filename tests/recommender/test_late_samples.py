@@ -44,7 +44,7 @@ def pod(name: str) -> PodContainer:
     return PodContainer("shop", f"{name}-7c9f8d6b5-x2x2x", "web")
 
 
-class Late(ScriptedSource):
+class LateSource(ScriptedSource):
     """Knows each sample only some time after it was taken."""
 
     def __init__(self, script: Script, *names: str, delay: Delay) -> None:
@@ -60,13 +60,13 @@ class Late(ScriptedSource):
         return replace(found, cpu=cpu, memory=memory)
 
 
-class Bed:
+class LateSamplesBed:
     """Some workloads with a pod each, of which a server knows late."""
 
     def __init__(self, store: Store, *names: str, delay: Delay, script: Script | None = None) -> None:
         self.store = store
         self.metrics = Metrics()
-        self.source = Late(script or steady(0.2, 3e8), *names, delay=delay)
+        self.source = LateSource(script or steady(0.2, 3e8), *names, delay=delay)
         self.wanted = {container(name): TrackedContainer(EASY, OLD) for name in names}
         self.pods = {pod(name): OLD for name in names}
         self.owners = PodOwnerIndex([workload(name, containers=({"name": "web"},)) for name in names])
@@ -104,7 +104,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 
 async def test_ingester_learns_from_a_delayed_source(store: Store) -> None:
-    bed = Bed(store, "web", delay=lambda *_: 150.0)
+    bed = LateSamplesBed(store, "web", delay=lambda *_: 150.0)
     for minute in range(30):
         await bed.advance(NOW + minute * MINUTE + 6)
     evidence = bed.evidence("web")
@@ -122,7 +122,7 @@ async def test_ingester_learns_a_peak_delayed_by_remote_write(store: Store) -> N
     def spike(_: PodContainer, t: float) -> tuple[float, float]:
         return 0.2, 2e9 if NOW + 8 * MINUTE <= t < NOW + 12 * MINUTE else 3e8
 
-    bed = Bed(store, "web", delay=lambda name, t: min(behind(name, t), 9 * MINUTE), script=spike)
+    bed = LateSamplesBed(store, "web", delay=lambda name, t: min(behind(name, t), 9 * MINUTE), script=spike)
     for minute in range(40):
         await bed.advance(NOW + minute * MINUTE + 6)
     evidence = bed.evidence("web")
@@ -132,7 +132,7 @@ async def test_ingester_learns_a_peak_delayed_by_remote_write(store: Store) -> N
 
 async def test_ingester_records_a_peak_while_waiting_for_another_container(store: Store) -> None:
     """The steps are not learned from yet; but what is known of them is evidence."""
-    bed = Bed(
+    bed = LateSamplesBed(
         store,
         "web",
         "late",
@@ -152,7 +152,9 @@ async def test_ingester_records_a_peak_while_waiting_for_another_container(store
 
 async def test_ingester_bounds_the_wait_for_late_samples(store: Store) -> None:
     gone = NOW + 5 * MINUTE
-    bed = Bed(store, "web", "gone", delay=lambda name, t: DAY if name == "gone" and t > gone else 0.0)
+    bed = LateSamplesBed(
+        store, "web", "gone", delay=lambda name, t: DAY if name == "gone" and t > gone else 0.0
+    )
     learned = []
     for minute in range(30):
         await bed.advance(NOW + minute * MINUTE + 6)
@@ -162,7 +164,9 @@ async def test_ingester_bounds_the_wait_for_late_samples(store: Store) -> None:
 
 
 async def test_ingester_reports_running_containers_without_samples(store: Store) -> None:
-    bed = Bed(store, "web", "silent", "new", delay=lambda name, _: 0.0 if name == "web" else DAY * 365)
+    bed = LateSamplesBed(
+        store, "web", "silent", "new", delay=lambda name, _: 0.0 if name == "web" else DAY * 365
+    )
     bed.pods[pod("new")] = NOW - MINUTE
     for minute in range(3):
         await bed.advance(NOW + minute * MINUTE + 6)
@@ -177,7 +181,7 @@ async def test_ingester_reports_running_containers_without_samples(store: Store)
 
 
 async def test_ingester_does_not_report_untracked_containers(store: Store) -> None:
-    bed = Bed(store, "web", "other", delay=lambda name, _: 0.0 if name == "web" else DAY * 365)
+    bed = LateSamplesBed(store, "web", "other", delay=lambda name, _: 0.0 if name == "web" else DAY * 365)
     del bed.wanted[container("other")]
     await bed.advance(NOW + 6)
     assert bed.recommender.unsampled == set()
@@ -194,7 +198,7 @@ async def test_ingester_learns_every_sample_of_a_step_that_arrives_in_parts(stor
             partly = found.times[:, None] > self.now - 20
             return replace(found, memory=np.where(partly, 1e8, found.memory))
 
-    bed = Bed(store, "web", delay=lambda *_: 0.0)
+    bed = LateSamplesBed(store, "web", delay=lambda *_: 0.0)
     source = bed.source = Partly(steady(0.2, 3e8), pod("web"))  # type: ignore[assignment]
     source.capabilities = Capabilities(history=True)
     bed.restart()
@@ -226,7 +230,7 @@ def learned_with(delays: dict[str, list[float]], restarts: dict[int, bool]) -> d
 
     async def learn(folder: str) -> dict[str, tuple[object, ...]]:
         async with Store.open(Path(folder) / "trimtab.db") as store:
-            bed = Bed(store, *names, delay=delay, script=script)
+            bed = LateSamplesBed(store, *names, delay=delay, script=script)
             for minute in range(MINUTES + 12):
                 if minute in restarts:
                     if restarts[minute]:

@@ -75,7 +75,7 @@ class Published(PollingSource[PollingSettings]):
         return [ContainerSample(pod, measured, cpu=0.2, memory=3e8) for pod in self.pods]
 
 
-class Bed:
+class IngesterBed:
     """A cluster of deployments with a pod each, and who learns of them."""
 
     def __init__(self, store: Store, *names: str, script: Script | None = None, history: bool = True) -> None:
@@ -125,7 +125,7 @@ class Bed:
 async def test_ingester_reads_every_late_sample_of_a_polling_source(
     store: Store,
 ) -> None:
-    bed = Bed(store, "a")
+    bed = IngesterBed(store, "a")
     source = Published(store, pod("a"))
     bed.recommender = Recommender(
         {DEFAULT_SOURCE: source}, store, cluster="c", schedule=PACE, metrics=bed.metrics
@@ -156,7 +156,7 @@ def steps(asked: Iterable[UsageQuery]) -> list[float]:
 async def test_ingester_backfills_in_parts_then_reads_the_present(
     store: Store,
 ) -> None:
-    bed = Bed(store, "web")
+    bed = IngesterBed(store, "web")
     await bed.advance(NOW)
     assert bed.cpu("web", NOW) == pytest.approx(240, rel=0.1)
     assert (
@@ -174,7 +174,7 @@ async def test_ingester_backfills_in_parts_then_reads_the_present(
 
 
 async def test_backfilled_samples_stand_for_more_time(store: Store) -> None:
-    bed = Bed(store, "web")
+    bed = IngesterBed(store, "web")
     for now in (NOW, NOW + MINUTE, NOW + 2 * MINUTE):
         await bed.advance(now)
     found = bed.recommender.estimate(container("web"), EASY, now=now, is_long_running=False)
@@ -190,7 +190,7 @@ async def test_backfilled_samples_stand_for_more_time(store: Store) -> None:
 
 
 async def test_ingester_drops_present_samples_above_node_capacity(store: Store) -> None:
-    bed = Bed(store, "web", history=False, script=steady(100.0, 1e14))
+    bed = IngesterBed(store, "web", history=False, script=steady(100.0, 1e14))
     machine = NodeResources(cpu=64_000, memory=1 << 38)
     await bed.advance(NOW, machine=machine)
     assert bed.samples("web", NOW) == 0
@@ -208,7 +208,7 @@ async def test_ingester_keeps_backfilled_samples_of_removed_nodes(store: Store) 
 
     found = {}
     for machine in (large, small):
-        bed = Bed(store, "web", script=nightly)
+        bed = IngesterBed(store, "web", script=nightly)
         bed.recommender = Recommender(
             {DEFAULT_SOURCE: bed.source}, store, cluster=str(machine), schedule=PACE, metrics=bed.metrics
         )
@@ -219,14 +219,14 @@ async def test_ingester_keeps_backfilled_samples_of_removed_nodes(store: Store) 
 
 
 async def test_ingester_keeps_samples_of_a_node_removed_since(store: Store) -> None:
-    bed = Bed(store, "web", history=False, script=steady(30.0, 192.0 * 2**30))
+    bed = IngesterBed(store, "web", history=False, script=steady(30.0, 192.0 * 2**30))
     await bed.advance(NOW, machine=NodeResources(cpu=64_000, memory=256 << 30))
     await bed.advance(NOW + MINUTE, machine=NodeResources(cpu=16_000, memory=64 << 30))
     assert bed.samples("web", NOW + MINUTE) == 2
 
 
 async def test_ingester_does_not_backfill_from_a_source_without_history(store: Store) -> None:
-    bed = Bed(store, "web", history=False)
+    bed = IngesterBed(store, "web", history=False)
     for minute in range(5):
         await bed.advance(NOW + minute * MINUTE)
     assert steps(bed.source.queries) == [NOW + minute * MINUTE for minute in range(5)]
@@ -236,7 +236,7 @@ async def test_ingester_does_not_backfill_from_a_source_without_history(store: S
 async def test_ingester_does_not_backfill_if_the_source_loses_its_history_capability(
     store: Store,
 ) -> None:
-    bed = Bed(store, "web")
+    bed = IngesterBed(store, "web")
     bed.source.detected = Capabilities(history=False)
     await bed.advance(NOW)
     assert steps(bed.source.queries) == [NOW]
@@ -245,7 +245,7 @@ async def test_ingester_does_not_backfill_if_the_source_loses_its_history_capabi
 async def test_ingester_catches_up_after_a_source_outage(
     store: Store,
 ) -> None:
-    bed = Bed(store, "web")
+    bed = IngesterBed(store, "web")
     await bed.advance(NOW)
     known, before = bed.cpu("web", NOW), bed.samples("web", NOW)
     bed.source.stop()
@@ -266,7 +266,7 @@ async def test_ingester_catches_up_after_a_source_outage(
 
 
 async def test_ingester_survives_unexpected_source_errors(store: Store) -> None:
-    bed = Bed(store, "web")
+    bed = IngesterBed(store, "web")
     bed.source.failure = ZeroDivisionError("oh")
     await bed.advance(NOW)
     assert bed.ingester.last_error == "scripted failed: ZeroDivisionError('oh')"
@@ -287,7 +287,7 @@ async def test_ingester_isolates_a_failing_strategy(store: Store, monkeypatch: p
         observe(self, *samples)
 
     monkeypatch.setattr(PercentileStrategy, "observe", fail)
-    bed = Bed(store, history=False)
+    bed = IngesterBed(store, history=False)
     bed.add("theirs", sizing=of_theirs)
     bed.add("web")
     for minute in range(3):
@@ -306,7 +306,7 @@ async def test_ingester_logs_strategy_failure_and_recovery_once(
     def fail(self: PercentileStrategy, *samples: Any) -> None:
         raise ZeroDivisionError("a bug of theirs")
 
-    bed = Bed(store, "web", history=False)
+    bed = IngesterBed(store, "web", history=False)
     await bed.advance(NOW)
     with capture_logs() as lines:
         for minute in range(1, 9):
@@ -334,7 +334,7 @@ async def test_ingester_saves_other_cohorts_when_a_strategy_fails(
             raise ZeroDivisionError("a bug of theirs")
         return works(self, *given)
 
-    bed = Bed(store, history=False)
+    bed = IngesterBed(store, history=False)
     bed.add("theirs", sizing=of_theirs)
     bed.add("web")
     await bed.advance(NOW)
@@ -353,7 +353,7 @@ async def test_ingester_saves_other_cohorts_when_a_strategy_fails(
 async def test_ingester_clears_estimates_of_a_failing_strategy(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bed = Bed(store, "web")
+    bed = IngesterBed(store, "web")
     await bed.advance(NOW)
     assert math.isfinite(bed.cpu("web", NOW))
 
@@ -369,14 +369,14 @@ async def test_ingester_clears_estimates_of_a_failing_strategy(
 
 
 async def test_ingester_ignores_implausible_samples(store: Store) -> None:
-    bed = Bed(store, "web", script=lambda _, t: (-1.0, math.inf) if t % 120 else (math.nan, 1e18))
+    bed = IngesterBed(store, "web", script=lambda _, t: (-1.0, math.inf) if t % 120 else (math.nan, 1e18))
     await bed.advance(NOW)
     assert math.isnan(bed.cpu("web", NOW))
     assert bed.samples("web", NOW) == 0
 
 
 async def test_ingester_restores_estimates_and_reads_only_missed_samples(store: Store) -> None:
-    bed = Bed(store, "web", "api")
+    bed = IngesterBed(store, "web", "api")
     await bed.advance(NOW)
     await bed.recommender.save(NOW)
     before = [bed.recommender.estimate(name, EASY, now=NOW, is_long_running=True) for name in bed.wanted]
@@ -396,7 +396,7 @@ async def test_ingester_restores_estimates_and_reads_only_missed_samples(store: 
 
 
 async def test_ingester_uses_coarser_steps_after_a_long_absence(store: Store) -> None:
-    bed = Bed(store, "web")
+    bed = IngesterBed(store, "web")
     await bed.advance(NOW)
     bed.source.queries.clear()
     await bed.advance(NOW + 6 * HOUR)
@@ -409,7 +409,7 @@ async def test_ingester_uses_coarser_steps_after_a_long_absence(store: Store) ->
 
 
 async def test_ingester_recovers_from_a_clock_that_was_ahead(store: Store) -> None:
-    bed = Bed(store, "a")
+    bed = IngesterBed(store, "a")
     for now in (NOW, NOW + 30 * DAY, NOW + MINUTE):
         await bed.advance(now)
     assert bed.cohort("a").ingested_until == NOW + MINUTE
@@ -417,14 +417,14 @@ async def test_ingester_recovers_from_a_clock_that_was_ahead(store: Store) -> No
 
 
 async def test_ingester_saves_after_the_clock_was_set_back(store: Store) -> None:
-    bed = Bed(store, "web")
+    bed = IngesterBed(store, "web")
     await bed.advance(NOW + DAY)
     await bed.advance(NOW)
     assert {note.timestamp for note in await store.states.list_summaries()} == {NOW}
 
 
 async def test_ingester_gives_new_containers_with_history_their_own_cohort(store: Store) -> None:
-    bed = Bed(store, "web")
+    bed = IngesterBed(store, "web")
     assert await bed.advance(NOW) == {"web"}
     bed.add("api")
     bed.add("job", created=NEW)
@@ -444,7 +444,7 @@ async def test_ingester_gives_new_containers_with_history_their_own_cohort(store
 async def test_cohorts_are_merged_when_there_are_too_many(
     store: Store,
 ) -> None:
-    bed = Bed(store, "web")
+    bed = IngesterBed(store, "web")
     await bed.advance(NOW)
     for number in range(MAX_STRATEGY_COHORTS):
         await bed.recommender.save(NOW)
@@ -460,7 +460,7 @@ async def test_cohorts_are_merged_when_there_are_too_many(
 
 
 async def test_ingester_forgets_removed_containers_after_a_day(store: Store) -> None:
-    bed = Bed(store, "web", "api")
+    bed = IngesterBed(store, "web", "api")
     await bed.advance(NOW)
     away = {container("api"): bed.wanted.pop(container("api"))}
     await bed.advance(NOW + MINUTE)
@@ -502,7 +502,7 @@ async def test_ingester_cancelled_while_learning_saves_a_consistent_state(
         go_on.wait(10)
         works(self, *samples)
 
-    bed = Bed(store, "web")
+    bed = IngesterBed(store, "web")
     await bed.advance(NOW)
     before = bed.samples("web", NOW)
     monkeypatch.setattr(PercentileStrategy, "observe", slowly)
@@ -520,7 +520,7 @@ async def test_ingester_cancelled_while_learning_saves_a_consistent_state(
 
 
 async def test_ingester_without_store_backfills_again(store: Store, tmp_path: Path) -> None:
-    bed = Bed(store, "web")
+    bed = IngesterBed(store, "web")
     with closing(sqlite3.connect(tmp_path / "trimtab.db")) as meddler:
         meddler.execute("ALTER TABLE trimtab_states RENAME COLUMN data TO away")
     await bed.advance(NOW)
@@ -532,7 +532,7 @@ async def test_ingester_without_store_backfills_again(store: Store, tmp_path: Pa
 
 
 async def test_ingester_restores_state_after_a_store_outage_at_start(store: Store, tmp_path: Path) -> None:
-    bed = Bed(store, "web", history=False)
+    bed = IngesterBed(store, "web", history=False)
     for minute in range(30):
         await bed.advance(NOW + minute * MINUTE)
     await bed.recommender.save(NOW + 30 * MINUTE)
@@ -593,7 +593,7 @@ def test_cohort_rejects_damaged_state(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("damaged", ["percentile", "evidence"])
 async def test_ingester_backfills_when_stored_state_is_damaged(store: Store, damaged: str) -> None:
-    bed = Bed(store, "web")
+    bed = IngesterBed(store, "web")
     await bed.advance(NOW)
     await bed.recommender.save(NOW)
     (note,) = [note for note in await store.states.list_summaries() if note.strategy == damaged]
@@ -606,7 +606,7 @@ async def test_ingester_backfills_when_stored_state_is_damaged(store: Store, dam
 
 
 async def test_ingester_replaces_an_inconsistent_stored_state(store: Store, tmp_path: Path) -> None:
-    bed = Bed(store, "web", history=False)
+    bed = IngesterBed(store, "web", history=False)
     await bed.advance(NOW)
     await bed.recommender.save(NOW)
     with closing(sqlite3.connect(tmp_path / "trimtab.db")) as meddler:
@@ -621,7 +621,7 @@ async def test_ingester_replaces_an_inconsistent_stored_state(store: Store, tmp_
 
 
 async def test_ingester_reports_each_oom_kill_once(store: Store) -> None:
-    bed = Bed(store, "web")
+    bed = IngesterBed(store, "web")
     await bed.advance(NOW)
     kill = OomKill(container("web"), NOW + 5, 5e8, 5e8)
     other = OomKill(container("nobody"), NOW + 5, 5e8, 5e8)
@@ -636,7 +636,7 @@ async def test_latest_usage_is_that_of_the_busiest_replica(store: Store) -> None
     def script(of: PodContainer, t: float) -> tuple[float, float]:
         return (0.3, 1e8) if of.pod.endswith("x2x2x") else (0.1, t / 10)
 
-    bed = Bed(store, "web", script=script)
+    bed = IngesterBed(store, "web", script=script)
     bed.source.pods.append(PodContainer("shop", "web-7c9f8d6b5-z5z5z", "web"))
     assert bed.recommender.latest_usage(container("web"), EASY) is None
     await bed.advance(NOW)
@@ -653,7 +653,7 @@ async def test_latest_usage_is_that_of_the_busiest_replica(store: Store) -> None
 
 
 async def test_estimate_waits_until_a_cohort_has_ingested(store: Store) -> None:
-    bed = Bed(store, "web")
+    bed = IngesterBed(store, "web")
     async with bed.recommender.lock:
         advancing = asyncio.create_task(bed.advance(NOW))
         await asyncio.sleep(0)
@@ -666,7 +666,7 @@ async def test_recent_proposals_survive_backfill_and_restart(store: Store) -> No
     def busy_an_hour_ago(_: PodContainer, t: float) -> tuple[float, float]:
         return (0.2 if t > NOW - HOUR else 0.8), 3e8
 
-    bed = Bed(store, "web", script=busy_an_hour_ago)
+    bed = IngesterBed(store, "web", script=busy_an_hour_ago)
     await bed.advance(NOW)
     before = bed.recommender.estimate(container("web"), EASY, now=NOW, is_long_running=True)
     assert before
@@ -704,7 +704,7 @@ async def test_large_fleets_use_bounded_cohorts_that_survive_restart(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cohort_store, "MAX_COHORT_SIZE", 3)
-    bed = Bed(store, *(f"w{number}" for number in range(7)))
+    bed = IngesterBed(store, *(f"w{number}" for number in range(7)))
     await bed.advance(NOW)
     bed.add("tiny", created=NEW)
     bed.add("mini", created=NEW)
@@ -732,7 +732,7 @@ async def test_ingester_keeps_evidence_across_a_policy_change(
     other: StrategySpec,
 ) -> None:
     """A policy of higher weight took over, and kills, peaks and history began anew."""
-    bed = Bed(store, "web", history=history)
+    bed = IngesterBed(store, "web", history=history)
     for minute in range(30):
         await bed.advance(NOW + minute * MINUTE)
     now = NOW + 29 * MINUTE
@@ -758,7 +758,7 @@ async def test_ingester_keeps_evidence_across_a_policy_change(
 async def test_ingester_backfills_a_strategy_that_takes_over(
     store: Store,
 ) -> None:
-    bed = Bed(store, "web")
+    bed = IngesterBed(store, "web")
     await bed.advance(NOW)
     bed.wanted[container("web")] = TrackedContainer(OTHER, OLD)
     await bed.advance(NOW + MINUTE)
@@ -780,7 +780,7 @@ def test_evidence_is_independent_of_policy_changes(
         found = []
         with tempfile.TemporaryDirectory() as folder:
             async with Store.open(Path(folder) / "trimtab.db") as store:
-                bed = Bed(store, "web", script=script, history=history)
+                bed = IngesterBed(store, "web", script=script, history=history)
                 for minute, sizing in enumerate(order):
                     now = NOW + minute * MINUTE
                     bed.wanted[container("web")] = TrackedContainer(sizing, OLD)
@@ -801,7 +801,7 @@ async def test_ingester_restores_evidence_of_an_earlier_release(
     store: Store,
 ) -> None:
     """With a source that knows no past it could not be read again."""
-    bed = Bed(store, "web", history=False)
+    bed = IngesterBed(store, "web", history=False)
     for minute in range(30):
         await bed.advance(NOW + minute * MINUTE)
     await bed.recommender.save(NOW + 29 * MINUTE)
@@ -834,7 +834,7 @@ async def test_ingester_weighs_backfilled_samples_by_their_duration(store: Store
 
     sizing, found = StrategySpec.from_settings(strategy, {}), []
     for past_step in (5 * MINUTE, MINUTE):
-        bed = Bed(store, script=script)
+        bed = IngesterBed(store, script=script)
         bed.add("web", sizing=sizing)
         pace = replace(PACE, backfill_period=26 * HOUR, backfill_step=past_step)
         bed.recommender = Recommender(

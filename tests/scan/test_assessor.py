@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.builders.records import folded, workload
+from harness.builders.records import project_object, workload
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.api.quantity import MIB
 from trimtab.kube.kinds.pods import pod_projection
@@ -66,7 +66,7 @@ def state_with(found: Workload, *bodies: dict[str, Any]) -> ClusterState:
     state = ClusterState(informers)
     informers.put(STATEFUL_SETS, found)
     for body in bodies:
-        informers.put(PODS, folded(pod_projection(), body))
+        informers.put(PODS, project_object(pod_projection(), body))
     return state
 
 
@@ -201,7 +201,7 @@ def test_assessor_learns_oom_kill_that_only_a_failed_pod_reports() -> None:
     """With restartPolicy Never, the pod that was killed is Failed and gone from the running ones."""
     killed = {"name": "app", "state": oom_killed_status(3600.0)["lastState"]}
     state = state_with(LIMITED_DB, pod("db-0", app=LIMITED))
-    state._failed_pods.put(folded(pod_projection(), pod("db-1", app=LIMITED, status=killed)))
+    state._failed_pods.put(project_object(pod_projection(), pod("db-1", app=LIMITED, status=killed)))
     found = assess(state, LIMITED_DB, memory=297.0 * MIB)
     assert isinstance(found, WorkloadFinding)
     assert found.containers[0].risks == ("OOM",)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from harness.builders.records import folded, workload
+from harness.builders.records import project_object, workload
 from trimtab.kube.kinds.vpas import VerticalPodAutoscaler, vpa_projection
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.scan.vpa_import import convert_vpa
@@ -13,7 +13,9 @@ WEB = workload("web", containers=({"name": "app"}, {"name": "proxy"}), labels={"
 def vpa(*policies: dict[str, Any], **more: Any) -> tuple[VerticalPodAutoscaler, dict[str, Any]]:
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
     spec = {"targetRef": target, "resourcePolicy": {"containerPolicies": list(policies)}, **more}
-    return folded(vpa_projection(), {"metadata": {"name": "web", "namespace": "shop"}, "spec": spec}), spec
+    return project_object(
+        vpa_projection(), {"metadata": {"name": "web", "namespace": "shop"}, "spec": spec}
+    ), spec
 
 
 def test_convert_vpa_maps_container_policies_to_rules() -> None:

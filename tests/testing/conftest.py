@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from harness.builders.records import folded
+from harness.builders.records import project_object
 from testing.ports import SERVED, ClusterUnderTest, InformersUnderTest
 from trimtab.actuation.port import ClusterPort
 from trimtab.kube.kinds.metadata import metadata_projection
@@ -65,12 +65,12 @@ class _FakeInformersUnderTest:
             "resourceVersion": str(self._version),
             "labels": dict(labels),
         }
-        self.informers.put(CONFIG_MAPS, folded(metadata_projection(), {"metadata": metadata}))
+        self.informers.put(CONFIG_MAPS, project_object(metadata_projection(), {"metadata": metadata}))
 
     async def delete(self, name: str) -> None:
         self._version += 1
         metadata = {"name": name, "namespace": self.namespace, "resourceVersion": str(self._version)}
-        self.informers.remove(CONFIG_MAPS, folded(metadata_projection(), {"metadata": metadata}))
+        self.informers.remove(CONFIG_MAPS, project_object(metadata_projection(), {"metadata": metadata}))
 
     async def until(self, is_true: Callable[[], bool]) -> None:
         assert is_true()

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from harness.builders.records import folded, workload
+from harness.builders.records import project_object, workload
 from trimtab.cli._common.doctor_checks import (
     _check_retention,
     _check_usage,
@@ -30,14 +30,14 @@ NAMED = {"name": "web", "namespace": "shop"}
 def hpa(resource: str) -> Any:
     metric = {"name": resource, "target": {"averageUtilization": 60}}
     spec = {"scaleTargetRef": TARGET, "metrics": [{"resource": metric}]}
-    return folded(hpa_projection(), {"metadata": NAMED, "spec": spec})
+    return project_object(hpa_projection(), {"metadata": NAMED, "spec": spec})
 
 
 def vpa(mode: str, *resources: str) -> Any:
     policy = {"containerPolicies": [{"containerName": "*", "controlledResources": list(resources)}]}
     update = {"updateMode": mode}
     spec = {"targetRef": TARGET, "updatePolicy": update, "resourcePolicy": policy if resources else {}}
-    return folded(vpa_projection(), {"metadata": NAMED, "spec": spec})
+    return project_object(vpa_projection(), {"metadata": NAMED, "spec": spec})
 
 
 @pytest.mark.parametrize(

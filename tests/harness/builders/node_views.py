@@ -12,7 +12,7 @@ from trimtab.node.model import ContainerView, Cpu, NodeView, PodView, Tier
 
 def pod_view(cgroup: str, containers: Sequence[str] = (), **more: Any) -> PodView:
     """A pod that lies in these cgroups; its containers are c0, c1 and so on."""
-    told: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "uid": str(uuid.uuid4()),
         "namespace": "default",
         "name": "pod",
@@ -24,7 +24,7 @@ def pod_view(cgroup: str, containers: Sequence[str] = (), **more: Any) -> PodVie
         ContainerView(name=f"c{n}", id=path.rpartition("/")[2], resources=Resources(), cgroup=path)
         for n, path in enumerate(containers)
     )
-    return PodView(cgroup=cgroup, containers=views, **(told | more))
+    return PodView(cgroup=cgroup, containers=views, **(defaults | more))
 
 
 def node_view(kubepods: Kubepods, *pods: PodView) -> NodeView:

@@ -13,7 +13,7 @@ STARTED = "2026-11-01T08:00:30Z"
 
 
 def node(name: str, *, cpu: str = "32", memory: str = "128Gi", pods: int = 110) -> Object:
-    room = {"cpu": cpu, "memory": memory, "pods": str(pods), "ephemeral-storage": "200Gi"}
+    capacity = {"cpu": cpu, "memory": memory, "pods": str(pods), "ephemeral-storage": "200Gi"}
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -29,8 +29,8 @@ def node(name: str, *, cpu: str = "32", memory: str = "128Gi", pods: int = 110) 
         },
         "spec": {},
         "status": {
-            "capacity": room,
-            "allocatable": room,
+            "capacity": capacity,
+            "allocatable": capacity,
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
         },
     }

@@ -13,7 +13,7 @@ from trimtab.kube.rest.resources import CRON_JOBS, DEPLOYMENTS, Resource
 _POLICIES = policy_projection()
 
 
-def folded(shape: Projection[R], manifest: dict[str, Any]) -> R:
+def project_object(shape: Projection[R], manifest: dict[str, Any]) -> R:
     """What an informer of this shape would keep of an object."""
     return shape.project(msgspec.json.decode(msgspec.json.encode(manifest), type=shape.wire_type))
 
@@ -45,7 +45,7 @@ def workload(
         },
         "spec": {"jobTemplate": {"spec": spec}} if resource == CRON_JOBS else spec,
     }
-    return folded(_workloads(resource), manifest)
+    return project_object(_workloads(resource), manifest)
 
 
 def policy(
@@ -59,4 +59,4 @@ def policy(
         "resourceVersion": str(generation),
         "generation": generation,
     }
-    return folded(_POLICIES, {"metadata": metadata, "spec": spec})
+    return project_object(_POLICIES, {"metadata": metadata, "spec": spec})

@@ -48,7 +48,7 @@ class Administrator:
         try:
             connection.request(method, path, content, self._headers)
             response = connection.getresponse()
-            told = response.read()
+            body = response.read()
         except BaseException as failure:
             connection.close()
             if isinstance(failure, HTTPException):
@@ -57,6 +57,6 @@ class Administrator:
         self._idle.append(connection)  # it connects anew where the server was to close it
         if response.status >= REFUSALS:
             raise HTTPError(
-                self._server + path, response.status, response.reason, response.headers, io.BytesIO(told)
+                self._server + path, response.status, response.reason, response.headers, io.BytesIO(body)
             )
-        return told
+        return body

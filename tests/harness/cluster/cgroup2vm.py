@@ -160,11 +160,11 @@ def _make(folder: Path) -> None:
     (folder / "initrd.gz").write_bytes(gzip.compress(packed.stdout, mtime=0))
     [kernel] = (folder / "kernel" / "boot").glob("vmlinuz-*")
     whole = folder / f"{KERNEL}.part"
-    whole.write_bytes(_unpacked(kernel.read_bytes()))
+    whole.write_bytes(_unpack(kernel.read_bytes()))
     whole.rename(folder / KERNEL)
 
 
-def _unpacked(kernel: bytes) -> bytes:
+def _unpack(kernel: bytes) -> bytes:
     begins = kernel.find(XZ)
     if begins < 0:
         raise UnavailableError(

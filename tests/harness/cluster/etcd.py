@@ -35,7 +35,7 @@ class Etcd:
 
     async def _ask(self, path: str, **content: bytes) -> Any:
         assert self._session is not None, "use it as `async with`"
-        encoded = {name: _encoded(value) for name, value in content.items()}
+        encoded = {name: _encode(value) for name, value in content.items()}
         async with self._session.post(path, json=encoded) as answer:
             answer.raise_for_status()
             return await answer.json()
@@ -51,14 +51,14 @@ def forget(url: str, *, namespace: str) -> None:
     with _open(url) as store:
         while found := [key for key in _keys(store) if namespace.encode() in key.split(b"/")[3:]]:
             for key in sorted(found, key=lambda key: (b"/namespaces/" in key, key), reverse=True):
-                _tell(store, "/v3/kv/deleterange", key=_encoded(key))
+                _to_stderr(store, "/v3/kv/deleterange", key=_encode(key))
 
 
 def compact(url: str) -> None:
     """Forget every version but the present one, as the API server does itself every five minutes."""
     with _open(url) as store:
-        present = _tell(store, "/v3/kv/range", key=_encoded(b"/registry/"))["header"]["revision"]
-        _tell(store, "/v3/kv/compaction", revision=present, physical=True)
+        present = _to_stderr(store, "/v3/kv/range", key=_encode(b"/registry/"))["header"]["revision"]
+        _to_stderr(store, "/v3/kv/compaction", revision=present, physical=True)
 
 
 def keys(url: str) -> list[str]:
@@ -72,18 +72,18 @@ def _open(url: str) -> closing[HTTPConnection]:
 
 
 def _keys(store: HTTPConnection) -> list[bytes]:
-    everything = {"key": _encoded(b"/registry/"), "range_end": _encoded(b"/registry0")}
-    found = _tell(store, "/v3/kv/range", **everything, keys_only=True)["kvs"]
+    everything = {"key": _encode(b"/registry/"), "range_end": _encode(b"/registry0")}
+    found = _to_stderr(store, "/v3/kv/range", **everything, keys_only=True)["kvs"]
     return [base64.b64decode(kept["key"]) for kept in found]
 
 
-def _tell(store: HTTPConnection, path: str, **content: object) -> Any:
+def _to_stderr(store: HTTPConnection, path: str, **content: object) -> Any:
     store.request("POST", path, json.dumps(content), {"Content-Type": "application/json"})
     with store.getresponse() as answer:
-        told = answer.read()
-    assert answer.status == 200, told
-    return json.loads(told)
+        body = answer.read()
+    assert answer.status == 200, body
+    return json.loads(body)
 
 
-def _encoded(key: bytes) -> str:
+def _encode(key: bytes) -> str:
     return base64.b64encode(key).decode()

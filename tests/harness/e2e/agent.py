@@ -41,7 +41,7 @@ class AgentProcess(Process):
         except (URLError, OSError):
             return ""
 
-    def counted(self, name: str) -> float | None:
+    def metric_value(self, name: str) -> float | None:
         """The value of a metric, named with its labels as Prometheus is told it."""
         for line in self.page("/metrics").splitlines():
             series, _, value = line.rpartition(" ")

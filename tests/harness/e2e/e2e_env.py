@@ -19,7 +19,7 @@ from harness.cluster.cluster import Cluster
 from harness.cluster.namespaces import make_namespace
 from harness.e2e.operator import OperatorProcess
 from harness.faults.lying_prometheus import Liar
-from harness.peers.prometheus import Prometheus, Server
+from harness.peers.prometheus import Prometheus, PrometheusServer
 from harness.process import free_port, wait_for
 from trimtab.api.quantity import Quantity
 from trimtab.kube.rest.rbac import SYSTEM_NAMESPACE
@@ -49,7 +49,7 @@ class Estate:
         folder: Path,
         *,
         namespace: str,
-        prometheus: Server | None = None,
+        prometheus: PrometheusServer | None = None,
         intents: Manifest | None = None,
         replicas: int = 2,
     ) -> None:
@@ -110,7 +110,7 @@ class Estate:
         where = (kind.lower(), name, f"--namespace={self.namespace}")
         self.cluster.kubectl("patch", *where, "--type=merge", f"--patch={json.dumps(change)}")
 
-    def tell(self, *, cpu: int, memory: int = 32, by: str = "told") -> str:
+    def recommend_size(self, *, cpu: int, memory: int = 32, by: str = "told") -> str:
         """Say how many millicores and MiB the strategy `told` is to recommend; the answer is the file that it reads."""
         file = self.folder / f"{by}.json"
         fresh = file.with_suffix(".new")
@@ -161,7 +161,7 @@ class Estate:
             )
             holder = lease["spec"].get("holderIdentity")
             for operator in self.operators:
-                terms = operator.said("lease.acquired")
+                terms = operator.log_lines("lease.acquired")
                 if operator.alive and terms and terms[-1]["identity"] == holder:
                     return operator
         return None

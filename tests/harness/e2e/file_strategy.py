@@ -11,28 +11,28 @@ from trimtab.sizing.state import Array, Floats, Indices
 from trimtab.sizing.strategy import Strategy, TargetRange, Targets
 
 
-class ToldSettings(Settings):
+class FileStrategySettings(Settings):
     """Where it is told."""
 
     file: str
     """JSON with the cores, or the bytes, that every container should have: {"cpu": 0.2}."""
 
 
-class Told(Strategy[ToldSettings]):
+class FileStrategy(Strategy[FileStrategySettings]):
     """Learns nothing."""
 
     name = "told"
-    settings_type = ToldSettings
+    settings_type = FileStrategySettings
 
     def observe(self, t: float, cpu: Floats, memory: Floats) -> None: ...
 
     def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None: ...
 
     def recommend(self, t: float) -> Targets:
-        told = json.loads(Path(self.settings.file).read_text())
+        recommended = json.loads(Path(self.settings.file).read_text())
 
         def of(resource: str) -> TargetRange:
-            amount = np.full(self.containers, told.get(resource, np.nan))
+            amount = np.full(self.containers, recommended.get(resource, np.nan))
             return TargetRange(target=amount, lower=amount, upper=amount)
 
         return Targets(cpu=of("cpu"), memory=of("memory"))

@@ -21,7 +21,7 @@ HASTY = WatchTimeouts(idle_timeout=2.0, backoff=Backoff(first=0.05, ceiling=0.2)
 
 
 @dataclass
-class Witness:
+class InformerProbe:
     """A handler that checks, as it is told, that nothing is missed and nothing goes back in time."""
 
     known: dict[str, CachedObject] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Witness:
 @asynccontextmanager
 async def watching(
     kubeconfig: Path, namespace: str, *, patience: WatchTimeouts = HASTY, timeout: float = 30.0
-) -> AsyncIterator[tuple[Informer[Metadata], Witness]]:
+) -> AsyncIterator[tuple[Informer[Metadata], InformerProbe]]:
     connection = load_connection(kubeconfig=kubeconfig)
     async with Client(connection, rate=RateLimiter(1000, 1000), timeout=timeout) as client:
         informer = Informer(
@@ -59,11 +59,11 @@ async def watching(
             ),
             timeouts=patience,
         )
-        witness = Witness()
-        informer.cache.on_change(witness)
+        probe = InformerProbe()
+        informer.cache.on_change(probe)
         following = asyncio.create_task(informer.run())
         try:
-            yield informer, witness
+            yield informer, probe
         finally:
             following.cancel()
             with suppress(asyncio.CancelledError):  # and nothing else: what ended it before is a fault

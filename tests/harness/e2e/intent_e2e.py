@@ -18,7 +18,7 @@ from harness.cluster import images
 from harness.cluster.cluster import Cluster
 from harness.e2e.e2e_env import install, millicores, operator_kubeconfig, uninstall
 from harness.e2e.operator import OperatorProcess
-from harness.peers.prometheus import Server, scrape_kubelet
+from harness.peers.prometheus import PrometheusServer, scrape_kubelet
 from harness.process import Process, free_port
 
 Manifest = dict[str, Any]
@@ -100,7 +100,7 @@ class Showcase:
         self._ending = ExitStack()
         self._scraped = folder / "pods.json"
         self._scraped.write_text("[]")
-        self.prometheus = Server(folder, settings=_scrape(cluster, self._scraped))
+        self.prometheus = PrometheusServer(folder, settings=_scrape(cluster, self._scraped))
         program = build.SERVICE.built() / "service"
         self._load = Process("load", [program, "load", str(self._targets), "0"], log=folder / "load.log")
         settings = {

@@ -39,7 +39,7 @@ LATENCY = 'p99{namespace="$namespace",app="$name"}[1m]'
 
 
 @dataclass
-class FakeKpiClient:
+class RecordedKpiClient:
     """Answers each query with the value of the word of `answers` that it contains."""
 
     answers: dict[str, float] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class IntentEnv:
     client: Client
     namespace: str
     folder: Path
-    kpis: FakeKpiClient = field(default_factory=FakeKpiClient)
+    kpis: RecordedKpiClient = field(default_factory=RecordedKpiClient)
     metrics: Metrics = field(default_factory=Metrics)
     registry: PluginRegistry = field(default_factory=PluginRegistry)
     settings: dict[str, Any] = field(default_factory=dict)

@@ -42,7 +42,7 @@ Value = float | None | Callable[[float], float | None]
 
 
 @dataclass
-class FakeKpiClient:
+class ScriptedKpiClient:
     """Answers each query by the first word of `answers` that it contains; None is an empty answer."""
 
     answers: Mapping[str, Value]
@@ -59,7 +59,7 @@ class FakeKpiClient:
 class ScalableWorld(World):
     """A world whose Deployment can be scaled."""
 
-    def _seen(self, live: LivePod) -> Pod:
+    def _with_restarts(self, live: LivePod) -> Pod:
         """Return the pod with a restart for each container that ever ended."""
         seen = super()._seen(live)
         states = tuple(
@@ -167,7 +167,7 @@ class EventSink:
 
 
 @dataclass
-class Bed:
+class IntentTestBed:
     """The loop and everything that a test looks at."""
 
     loop: IntentController
@@ -243,7 +243,7 @@ async def bed(
     folder: Path,
     settings: Mapping[str, Any] | None = None,
     **more: Any,
-) -> AsyncIterator[Bed]:
+) -> AsyncIterator[IntentTestBed]:
     """Build the production operator over a world; `more` is the rest of its configuration."""
     config = OperatorConfig.model_validate({"intents": settings or {}, **more})
     informers = WorldInformers(world)
@@ -260,7 +260,7 @@ async def bed(
                 store=store,
                 config=FixedConfig(config),
                 metrics=metrics,
-                kpis=FakeKpiClient(answers),
+                kpis=ScriptedKpiClient(answers),
                 safe_sizes=safe_sizes,
             )
         )
@@ -269,7 +269,7 @@ async def bed(
         for wanted in intents:
             informers.put(INTENTS, wanted)
         controllers = operator.build_controllers(may_write=lambda: True, enqueue=lambda _: None)
-        yield Bed(
+        yield IntentTestBed(
             controllers.intent_controller,
             world,
             operator,

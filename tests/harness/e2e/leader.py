@@ -148,7 +148,7 @@ class Office:
         except TimeoutError:
             raise AssertionError(f"never: {what}; {found}") from None
 
-    async def turns(self, count: int = 3) -> None:
+    async def wait_cycles(self, count: int = 3) -> None:
         """Wait for so many more reads of usage."""
         before = len(self.source.queries)
         await eventually(lambda: len(self.source.queries) >= before + count, what=f"{count} turns")

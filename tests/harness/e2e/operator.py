@@ -43,7 +43,7 @@ class OperatorProcess(Process):
         self._begins = self.log.stat().st_size if self.log.exists() else 0
         super().start()
 
-    def said(self, event: str) -> list[dict[str, Any]]:
+    def log_lines(self, event: str) -> list[dict[str, Any]]:
         """The lines of its log about this, since it was last started."""
         found = []
         for line in self.log.read_bytes()[self._begins :].splitlines() if self.log.exists() else ():

@@ -22,15 +22,15 @@ class Rollouts:
     def __init__(self, estate: Estate, *, patience: float) -> None:
         self._estate = estate
         self._patience = patience
-        told = {"name": "told", "settings": {"file": estate.tell(cpu=LESS)}}
+        strategy = {"name": "in-place", "settings": {"file": estate.recommend_size(cpu=LESS)}}
         rolls = {"template": "Always", "allowRecreate": True}
         small = size(f"{LESS}m", "32Mi")
         hardly = plods(rest=0.5)  # what they use is measured, and decides nothing
         estate.apply(
-            policy("told", strategy=told, observation="2s"),
-            policy("told-rolled", strategy=told, update=rolls, observation="2s"),
-            workload(*IN_PLACE, template(hardly, app="canaried", size=small), policy="told", replicas=3),
-            workload(*ROLLED, template(hardly, app="rolled", size=small), policy="told-rolled", replicas=2),
+            policy("in-place", strategy=strategy, observation="2s"),
+            policy("by-rollout", strategy=strategy, update=rolls, observation="2s"),
+            workload(*IN_PLACE, template(hardly, app="canaried", size=small), policy="in-place", replicas=3),
+            workload(*ROLLED, template(hardly, app="rolled", size=small), policy="by-rollout", replicas=2),
         )
 
     def settle(self) -> None:
@@ -47,7 +47,7 @@ class Rollouts:
         template_before = estate.get(*ROLLED)["metadata"]["generation"]
         for moment in _moments(kills, within=within):
             if self._are_settled(target):
-                target = self._tell_the_other()
+                target = self._recommend_other_size()
                 changes += 1
             self._kill_a_leader(after=moment)
         self._settle(target)
@@ -57,7 +57,7 @@ class Rollouts:
         assert estate.get(*ROLLED)["metadata"]["generation"] == template_before + changes
         for _, name in (IN_PLACE, ROLLED):
             for what in ("applying", "applied"):
-                assert asyncio.run(self._times_told(name, what)) <= changes
+                assert asyncio.run(self._recommendations(name, what)) <= changes
         return changes
 
     def wait_for_usage(self, *, seconds: float) -> None:
@@ -66,22 +66,23 @@ class Rollouts:
         estate.prometheus.kill()
         try:
             eventually(
-                lambda: estate.condition("told", "MetricsAvailable") == "False", what="a status that says so"
+                lambda: estate.condition("in-place", "MetricsAvailable") == "False",
+                what="a status that says so",
             )
-            target = self._tell_the_other()
+            target = self._recommend_other_size()
             end = time.monotonic() + seconds
             while time.monotonic() < end:
                 assert target not in estate.sizes("canaried") + estate.sizes("rolled")
                 time.sleep(min(1.0, seconds))
         finally:
             estate.prometheus.start()  # for the next trial needs it
-        eventually(lambda: estate.condition("told", "MetricsAvailable") == "True", what="usage again")
+        eventually(lambda: estate.condition("in-place", "MetricsAvailable") == "True", what="usage again")
         self._settle(target)
 
     def wait_for_the_api_server(self, *, seconds: float) -> None:
         """It is away from the midst of a change, which goes on when it is back."""
         estate = self._estate
-        target = self._tell_the_other()
+        target = self._recommend_other_size()
         eventually(lambda: bool(estate.mark(*IN_PLACE, "change")), what="a change under way")
         estate.cluster.kill_apiserver()
         time.sleep(seconds)
@@ -96,10 +97,10 @@ class Rollouts:
 
     # What is seen of them
 
-    def _tell_the_other(self) -> int:
+    def _recommend_other_size(self) -> int:
         """Have the size told that they have not; the answer is which."""
         target = MORE if self._estate.sizes("canaried")[0] == LESS else LESS
-        self._estate.tell(cpu=target)
+        self._estate.recommend_size(cpu=target)
         return target
 
     def _settle(self, cpu: int) -> None:
@@ -111,7 +112,7 @@ class Rollouts:
 
     def _is_settled(self, which: tuple[str, str], cpu: int) -> bool:
         estate, (kind, name) = self._estate, which
-        policy = "told" if which == IN_PLACE else "told-rolled"
+        policy = "in-place" if which == IN_PLACE else "by-rollout"
         replicas = estate.get(kind, name)["spec"]["replicas"]
         return (
             not estate.mark(kind, name, "change")
@@ -126,7 +127,7 @@ class Rollouts:
         }
 
     def _kill_a_leader(self, *, after: float) -> None:
-        def killed() -> bool:
+        def kill_operator() -> bool:
             if leader := self._estate.leader:
                 leader.kill()
                 leader.start()
@@ -134,9 +135,9 @@ class Rollouts:
 
         eventually(lambda: self._estate.leader is not None, what="a leader")
         time.sleep(after)  # any moment may be the one
-        eventually(killed, what="a leader to kill")
+        eventually(kill_operator, what="a leader to kill")
 
-    async def _times_told(self, name: str, what: str) -> int:
+    async def _recommendations(self, name: str, what: str) -> int:
         async with Store.open(str(self._estate.folder / "trimtab.db")) as store:
             return len(await store.history.find(name=name, what=what, limit=1000))
 

@@ -18,11 +18,11 @@ class Liar:
 
     def __init__(self, server: str) -> None:
         self.lie: Lie | None = None
-        self.told = 0
+        self.falsified = 0
         """How many samples were twisted."""
         liar = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class ProxyHandler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 self._relay(None)
 
@@ -44,19 +44,19 @@ class Liar:
                 except OSError:
                     self.close_connection = True  # it is away, and so are we
                     return
-                content = liar.twisted(content)
+                content = liar.falsify(content)
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
                 self.wfile.write(content)
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), ProxyHandler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
-    def twisted(self, content: bytes) -> bytes:
+    def falsify(self, content: bytes) -> bytes:
         """An answer, and of the samples of containers what is said instead."""
         lie = self.lie
         if lie is None or b'"matrix"' not in content:
@@ -66,7 +66,7 @@ class Liar:
             if "pod" not in series["metric"]:
                 continue  # a count, by which it is only decided how to ask
             series["values"] = [[at, lie(value)] for at, value in series["values"]]
-            self.told += len(series["values"])
+            self.falsified += len(series["values"])
         return json.dumps(answer).encode()
 
     def __enter__(self) -> Self:

@@ -16,7 +16,7 @@ INTERRUPTED = "net::ERR_NETWORK_CHANGED"
 
 
 @dataclass
-class Watched:
+class ObservedPage:
     """A page, and what it should not have done."""
 
     page: Page
@@ -43,14 +43,14 @@ class Watched:
                     return
             del self.errors[before:]  # of a page that came in part
 
-    def _said(self, message: ConsoleMessage) -> None:
+    def _record_console(self, message: ConsoleMessage) -> None:
         if message.type == "error" and INTERRUPTED not in message.text:
             self.errors.append(message.text)
 
-    def _failed(self, request: Request) -> None:
+    def _record_failure(self, request: Request) -> None:
         self._whole &= request.failure != INTERRUPTED
 
-    def _asked(self, request: Request) -> None:
+    def _record_request(self, request: Request) -> None:
         if urlsplit(request.url).netloc != urlsplit(self.url).netloc:
             self.strangers.append(request.url)
 
@@ -68,15 +68,15 @@ async def browser() -> AsyncIterator[Browser]:
 
 
 @asynccontextmanager
-async def watched(on: Browser, url: str, **context: Any) -> AsyncIterator[Watched]:
+async def observe_page(on: Browser, url: str, **context: Any) -> AsyncIterator[ObservedPage]:
     """A page of its own, with its own cookies, on the dashboard at this URL."""
     own = await on.new_context(viewport={"width": 1360, "height": 900}, **context)
     page = await own.new_page()
-    found = Watched(page, url)
-    page.on("console", found._said)
+    found = ObservedPage(page, url)
+    page.on("console", found._record_console)
     page.on("pageerror", lambda error: found.errors.append(str(error)))
-    page.on("request", found._asked)
-    page.on("requestfailed", found._failed)
+    page.on("request", found._record_request)
+    page.on("requestfailed", found._record_failure)
     try:
         yield found
     finally:

@@ -15,7 +15,7 @@ CHART = Path(__file__).parents[3] / "charts" / "trimtab"
 _COMES_AND_GOES = ("/registry/events/", "/registry/leases/")
 
 
-class Refused(Exception):
+class HelmError(Exception):
     """Helm does not take these values, or the cluster does not take what they make."""
 
 
@@ -39,7 +39,7 @@ class Helm:
     def lint(self) -> None:
         self._run("lint", "--strict", str(CHART))
 
-    def rendered(self, *values: str) -> list[dict[str, Any]]:
+    def render(self, *values: str) -> list[dict[str, Any]]:
         """The objects that the chart makes of these values, in no order."""
         said = self._run("template", "trimtab", str(CHART), *_given(values))
         # The CRDs are long, and PyYAML's own reader takes a second for them each time.
@@ -61,7 +61,7 @@ class Helm:
             env={**os.environ, "HELM_CACHE_HOME": "/nonexistent", "HELM_CONFIG_HOME": "/nonexistent"},
         )
         if done.returncode:
-            raise Refused(done.stderr)
+            raise HelmError(done.stderr)
         return done.stdout
 
 

@@ -18,7 +18,7 @@ from harness.cluster.node import NAME
 from harness.process import Process, free_port
 
 
-class Server:
+class PrometheusServer:
     """A running server at `url`; `with` starts it and stops it at the end."""
 
     def __init__(
@@ -79,7 +79,7 @@ class Server:
         self.kill()
 
 
-class Prometheus(Server):
+class Prometheus(PrometheusServer):
     """It scrapes what the kubelet of our node knows of its containers."""
 
     def __init__(self, cluster: Cluster, folder: Path, *, every: str = "2s") -> None:
@@ -87,7 +87,7 @@ class Prometheus(Server):
         super().__init__(folder, settings=settings)
 
 
-class Recorded(Server):
+class Recorded(PrometheusServer):
     """It holds samples given as OpenMetrics text, each with its time, and scrapes nothing."""
 
     def __init__(
@@ -131,7 +131,7 @@ def scrape_kubelet(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-class Written(Server):
+class Written(PrometheusServer):
     """It holds what is written to it, late and out of order too, as by the remote write of another Prometheus."""
 
     def __init__(self, folder: Path) -> None:

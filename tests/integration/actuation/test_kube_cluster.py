@@ -293,7 +293,7 @@ async def test_executor_leaves_a_field_to_its_gitops_manager_and_names_it(
 
 
 @pytest.fixture
-async def troubled(fault_proxy: FaultProxy) -> AsyncIterator[KubeCluster]:
+async def faulty_cluster(fault_proxy: FaultProxy) -> AsyncIterator[KubeCluster]:
     """The cluster through a proxy that fails, by a client that never repeats a request by itself."""
     connection = load_connection(kubeconfig=fault_proxy.kubeconfig)
     async with Client(connection, retry=RetryPolicy(attempts=1)) as client:
@@ -320,27 +320,27 @@ def _is_write(asked: Asked) -> bool:
     ids=lambda fault: fault.name,
 )
 async def test_executor_retries_a_temporary_failure(
-    client: Client, troubled: KubeCluster, fault_proxy: FaultProxy, namespace: str, fault: Fault
+    client: Client, faulty_cluster: KubeCluster, fault_proxy: FaultProxy, namespace: str, fault: Fault
 ) -> None:
     await client.create(CRON_JOBS, cron_job(namespace), namespace=namespace)
-    driver = Driver(troubled)
+    driver = Driver(faulty_cluster)
     fault_proxy.fail_next(fault, match=_is_write)
     key = WorkloadKey("CronJob", namespace, "web")
     await driver.until(key, desired_change({"web": AFTER}, canary=BRIEF, take_ownership=True), is_applied)
-    found = await troubled.get_workload(key)
+    found = await faulty_cluster.get_workload(key)
     assert found
     assert {each.name: each.resources for each in found.containers}["web"] == AFTER
 
 
 async def test_executor_does_not_retry_what_is_forbidden(
-    client: Client, troubled: KubeCluster, fault_proxy: FaultProxy, namespace: str
+    client: Client, faulty_cluster: KubeCluster, fault_proxy: FaultProxy, namespace: str
 ) -> None:
     await client.create(CRON_JOBS, cron_job(namespace), namespace=namespace)
     fault_proxy.fail_next(faults.status(403), match=_is_write)
     key = WorkloadKey("CronJob", namespace, "web")
-    records = ReadRecords(troubled)
+    records = ReadRecords(faulty_cluster)
     await records.read(key)
-    actuator = ChangeExecutor(troubled, records, may_write=lambda: True)
+    actuator = ChangeExecutor(faulty_cluster, records, may_write=lambda: True)
     report = await actuator.reconcile(key, desired_change({"web": AFTER}), now=1)
     assert report
     assert (report.state, report.requeue_at) == (WorkloadState.FAILED, None)
@@ -355,19 +355,19 @@ async def test_executor_drops_a_deleted_workload(live: KubeCluster, namespace: s
 
 
 async def test_executor_writes_nothing_after_losing_the_lease(
-    client: Client, troubled: KubeCluster, fault_proxy: FaultProxy, namespace: str
+    client: Client, faulty_cluster: KubeCluster, fault_proxy: FaultProxy, namespace: str
 ) -> None:
     await client.create(CRON_JOBS, cron_job(namespace), namespace=namespace)
     leads = iter([True, False])
     key = WorkloadKey("CronJob", namespace, "web")
-    records = ReadRecords(troubled)
+    records = ReadRecords(faulty_cluster)
     await records.read(key)
-    actuator = ChangeExecutor(troubled, records, may_write=lambda: next(leads))
+    actuator = ChangeExecutor(faulty_cluster, records, may_write=lambda: next(leads))
     report = await actuator.reconcile(key, desired_change({"web": AFTER}, take_ownership=True), now=1)
     assert report
     assert "lost its leader lease" in report.reason
     assert sum(map(_is_write, fault_proxy.asked)) == 1
-    successor = Driver(troubled)
+    successor = Driver(faulty_cluster)
     await successor.until(key, desired_change({"web": AFTER}, canary=BRIEF, take_ownership=True), is_applied)
 
 

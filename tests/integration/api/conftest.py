@@ -53,10 +53,10 @@ def kinds(cluster: Cluster) -> Kinds:
     """The server, once it knows our kinds."""
     cluster.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "crds"))
     process.wait_for(
-        lambda: all(kind.names.plural in _discovered(cluster) for kind in KINDS), what="our kinds"
+        lambda: all(kind.names.plural in _discover_resources(cluster) for kind in KINDS), what="our kinds"
     )
     return Kinds(cluster)
 
 
-def _discovered(cluster: Cluster) -> str:
+def _discover_resources(cluster: Cluster) -> str:
     return cluster.kubectl("api-resources", "--api-group=trimtab.io", "--no-headers")

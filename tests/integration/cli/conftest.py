@@ -14,7 +14,9 @@ from trimtab.cli import run
 
 
 @pytest.fixture(scope="module")
-def town(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScannedCluster]:
+def lightly_used_cluster(
+    cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ScannedCluster]:
     """Not for the session: its node, which is only a name, must be gone before the real one comes."""
     name = f"survey-{secrets.token_hex(4)}"
     make_namespace(cluster, name)
@@ -28,11 +30,11 @@ def town(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 @pytest.fixture
-def ask(town: ScannedCluster, capsys: pytest.CaptureFixture[str]) -> RunCommand:
+def ask(lightly_used_cluster: ScannedCluster, capsys: pytest.CaptureFixture[str]) -> RunCommand:
     """Run a command on the town: its exit code, what it printed, and what it said on stderr."""
 
     def ask(command: str, *arguments: str) -> tuple[int, str, str]:
-        code = run([command, *arguments, *town.options])
+        code = run([command, *arguments, *lightly_used_cluster.options])
         said = capsys.readouterr()
         return code, said.out, said.err
 

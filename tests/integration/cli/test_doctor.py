@@ -37,7 +37,7 @@ def examine(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> Examine:
     return examine
 
 
-def altered(cluster: Cluster, path: Any, **user: Any) -> str:
+def edited_config(cluster: Cluster, path: Any, **user: Any) -> str:
     config = yaml.safe_load(cluster.kubeconfig.read_text())
     config["users"][0]["user"] |= user
     path.write_text(yaml.safe_dump(config))
@@ -61,7 +61,7 @@ def test_doctor_passes_for_an_administrator_on_a_new_cluster(examine: Examine) -
 def test_doctor_names_missing_rights_and_the_remedy(
     cluster: Cluster, tmp_path: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kubeconfig = altered(cluster, tmp_path / "nobody", **{"as": "nobody"})
+    kubeconfig = edited_config(cluster, tmp_path / "nobody", **{"as": "nobody"})
     code = run(["doctor", "--kubeconfig", kubeconfig])
     shown = " ".join(capsys.readouterr().out.split())
     assert code == 1
@@ -70,7 +70,7 @@ def test_doctor_names_missing_rights_and_the_remedy(
 
 
 def test_doctor_checks_rights_in_the_given_namespace(cluster: Cluster, namespace: str, tmp_path: Any) -> None:
-    kubeconfig = altered(cluster, tmp_path / "reader", **{"as": f"reader-of-{namespace}"})
+    kubeconfig = edited_config(cluster, tmp_path / "reader", **{"as": f"reader-of-{namespace}"})
     cluster.kubectl(
         "create",
         "rolebinding",
@@ -88,7 +88,7 @@ def test_doctor_checks_rights_in_the_given_namespace(cluster: Cluster, namespace
 def test_doctor_checks_operator_rights_in_its_namespace(
     examine: Examine, cluster: Cluster, namespace: str, tmp_path: Any
 ) -> None:
-    kubeconfig = altered(cluster, tmp_path / "tenant", **{"as": f"tenant-of-{namespace}"})
+    kubeconfig = edited_config(cluster, tmp_path / "tenant", **{"as": f"tenant-of-{namespace}"})
     role = ("--clusterrole=cluster-admin", f"--user=tenant-of-{namespace}", "-n", namespace)
     cluster.kubectl("create", "rolebinding", "tenant", *role)
     here = ("--kubeconfig", kubeconfig, "--process", "operator", "-n", namespace)
@@ -234,7 +234,7 @@ def test_doctor_warns_of_a_webhook_that_fails_open(
 
 def test_doctor_skips_webhooks_without_rights(cluster: Cluster, tmp_path: Any) -> None:
     async def look() -> CheckResult:
-        kubeconfig = altered(cluster, tmp_path / "nobody", **{"as": "nobody"})
+        kubeconfig = edited_config(cluster, tmp_path / "nobody", **{"as": "nobody"})
         async with Client(load_connection(kubeconfig=kubeconfig)) as client:
             return await check_webhook(client)
 

@@ -11,10 +11,10 @@ from trimtab.scan.render.html import MISSING, USED
 
 
 def test_explain_lists_factors_with_sources_and_draws_usage(
-    ask: RunCommand, town: ScannedCluster, monkeypatch: pytest.MonkeyPatch
+    ask: RunCommand, lightly_used_cluster: ScannedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    code, out, _ = ask("explain", f"{town.namespace}/deploy/starved")
+    code, out, _ = ask("explain", f"{lightly_used_cluster.namespace}/deploy/starved")
     assert code == 0
     for words in (
         "costs $",
@@ -29,16 +29,20 @@ def test_explain_lists_factors_with_sources_and_draws_usage(
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_explain_explains_the_sizes_of_a_scan(ask: RunCommand, town: ScannedCluster) -> None:
+def test_explain_explains_the_sizes_of_a_scan(ask: RunCommand, lightly_used_cluster: ScannedCluster) -> None:
     scanned = json.loads(ask("scan", "-o", "json")[1])["clusters"][0]["workloads"]
     sizes = {each["name"]: each["containers"][0]["recommended"] for each in scanned}
     for kind, name in (("deploy", "naked"), ("cron", "nightly")):
-        (found,) = json.loads(ask("explain", f"{town.namespace}/{kind}/{name}", "-o", "json")[1])["workloads"]
+        (found,) = json.loads(
+            ask("explain", f"{lightly_used_cluster.namespace}/{kind}/{name}", "-o", "json")[1]
+        )["workloads"]
         assert found["containers"][0]["recommended"] == sizes[name]
 
 
-def test_explain_backtests_strategies_on_the_workloads_history(ask: RunCommand, town: ScannedCluster) -> None:
-    _, out, _ = ask("explain", f"{town.namespace}/StatefulSet/db", "-o", "json")
+def test_explain_backtests_strategies_on_the_workloads_history(
+    ask: RunCommand, lightly_used_cluster: ScannedCluster
+) -> None:
+    _, out, _ = ask("explain", f"{lightly_used_cluster.namespace}/StatefulSet/db", "-o", "json")
     found = json.loads(out)
     assert [each["name"] for each in found["workloads"]] == ["db"]
     fared = found["backtest"]["app"]
@@ -46,18 +50,26 @@ def test_explain_backtests_strategies_on_the_workloads_history(ask: RunCommand, 
     assert fared["oracle"]["cpu_slack"] < fared["vpa"]["cpu_slack"]
 
 
-def test_explain_html_embeds_its_charts(ask: RunCommand, town: ScannedCluster, tmp_path: Path) -> None:
+def test_explain_html_embeds_its_charts(
+    ask: RunCommand, lightly_used_cluster: ScannedCluster, tmp_path: Path
+) -> None:
     file = tmp_path / "why.html"
-    code, _, _ = ask("explain", f"{town.namespace}/cron/nightly", "-o", "html", "--output-file", str(file))
+    code, _, _ = ask(
+        "explain", f"{lightly_used_cluster.namespace}/cron/nightly", "-o", "html", "--output-file", str(file)
+    )
     assert code == 0
     page = file.read_text()
     assert page.count("<svg ") == 2
     assert "src=" not in page
 
 
-def test_explain_png_shows_usage_and_sizes(ask: RunCommand, town: ScannedCluster, tmp_path: Path) -> None:
+def test_explain_png_shows_usage_and_sizes(
+    ask: RunCommand, lightly_used_cluster: ScannedCluster, tmp_path: Path
+) -> None:
     file = tmp_path / "why.png"
-    code, _, _ = ask("explain", f"{town.namespace}/deploy/web", "-o", "png", "--output-file", str(file))
+    code, _, _ = ask(
+        "explain", f"{lightly_used_cluster.namespace}/deploy/web", "-o", "png", "--output-file", str(file)
+    )
     assert code == 0
     with Image.open(file) as picture:
         assert picture.format == "PNG"
@@ -65,8 +77,8 @@ def test_explain_png_shows_usage_and_sizes(ask: RunCommand, town: ScannedCluster
     assert {ImageColor.getrgb(USED), ImageColor.getrgb(MISSING)} <= colours
 
 
-def test_explain_png_requires_an_output_file(ask: RunCommand, town: ScannedCluster) -> None:
-    code, out, err = ask("explain", f"{town.namespace}/deploy/web", "-o", "png")
+def test_explain_png_requires_an_output_file(ask: RunCommand, lightly_used_cluster: ScannedCluster) -> None:
+    code, out, err = ask("explain", f"{lightly_used_cluster.namespace}/deploy/web", "-o", "png")
     assert (code, out) == (2, "")
     assert "--output-file" in err
 
@@ -82,16 +94,18 @@ def test_explain_png_requires_an_output_file(ask: RunCommand, town: ScannedClust
     ],
 )
 def test_explain_rejects_bad_input_with_one_line_and_exit_2(
-    ask: RunCommand, town: ScannedCluster, workload: str, line: str
+    ask: RunCommand, lightly_used_cluster: ScannedCluster, workload: str, line: str
 ) -> None:
-    code, out, err = ask("explain", workload.format(town.namespace))
+    code, out, err = ask("explain", workload.format(lightly_used_cluster.namespace))
     assert (code, out) == (2, "")
     assert line in err
     assert err.count("\n") == 1
 
 
-def test_explain_rejects_unknown_strategy_in_one_line(ask: RunCommand, town: ScannedCluster) -> None:
-    code, out, err = ask("explain", f"{town.namespace}/deploy/web", "--strategy", "My_Own")
+def test_explain_rejects_unknown_strategy_in_one_line(
+    ask: RunCommand, lightly_used_cluster: ScannedCluster
+) -> None:
+    code, out, err = ask("explain", f"{lightly_used_cluster.namespace}/deploy/web", "--strategy", "My_Own")
     assert (code, out) == (2, "")
     assert "strategy 'My_Own' is not known; there are: " in err
     assert err.count("\n") == 1

@@ -71,21 +71,21 @@ NO_TERMINAL = "trimtab: --apply: there is no terminal for the confirmation; add 
 
 
 @pytest.mark.parametrize(
-    ("closed", "told"),
+    ("closed", "message"),
     [
         pytest.param("<&-", NO_TERMINAL, id="stdin"),
         pytest.param(">&-", NO_TERMINAL, id="stdout"),
         pytest.param("2>&-", "", id="stderr"),
     ],
 )
-def test_main_runs_with_closed_standard_streams(closed: str, told: str) -> None:
+def test_main_runs_with_closed_standard_streams(closed: str, message: str) -> None:
     asked = subprocess.run(
         ["/bin/sh", "-c", f'exec "$@" {closed}', "sh", *TRIMTAB, "patch", "--apply"],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (asked.returncode, asked.stdout, asked.stderr) == (2, "", told)
+    assert (asked.returncode, asked.stdout, asked.stderr) == (2, "", message)
 
 
 def test_ascii_output_replaces_unsupported_characters() -> None:

@@ -23,11 +23,22 @@ Found = dict[str, dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def cluster_scan(town: ScannedCluster, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def cluster_scan(
+    lightly_used_cluster: ScannedCluster, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
     """One scan of the town, which several tests look at."""
     file = tmp_path_factory.mktemp("scan") / "scan.json"
-    asked = ["-n", town.namespace, "--compare", "vpa,krr", "-o", "json", "--output-file", str(file)]
-    assert run(["scan", *asked, *town.options]) == 0
+    asked = [
+        "-n",
+        lightly_used_cluster.namespace,
+        "--compare",
+        "vpa,krr",
+        "-o",
+        "json",
+        "--output-file",
+        str(file),
+    ]
+    assert run(["scan", *asked, *lightly_used_cluster.options]) == 0
     (found,) = json.loads(file.read_text())["clusters"]
     return found  # type: ignore[no-any-return]
 
@@ -94,11 +105,13 @@ def test_scan_compares_other_strategies(workloads: Found) -> None:
     assert compared["krr"]["requests"]["memory"] == "345Mi"
 
 
-def test_scan_does_not_compare_a_strategy_with_itself(ask: RunCommand, town: ScannedCluster) -> None:
+def test_scan_does_not_compare_a_strategy_with_itself(
+    ask: RunCommand, lightly_used_cluster: ScannedCluster
+) -> None:
     where = (
         "scan",
         "-n",
-        town.namespace,
+        lightly_used_cluster.namespace,
         "--kind",
         "deploy",
         "--strategy",
@@ -119,10 +132,10 @@ def test_scan_does_not_compare_a_strategy_with_itself(ask: RunCommand, town: Sca
 
 
 def test_scan_table_has_headline_first_and_fits_eighty_columns(
-    ask: RunCommand, town: ScannedCluster, monkeypatch: pytest.MonkeyPatch
+    ask: RunCommand, lightly_used_cluster: ScannedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    code, out, _ = ask("scan", "-n", town.namespace)
+    code, out, _ = ask("scan", "-n", lightly_used_cluster.namespace)
     lines = out.splitlines()
     assert code == 0
     assert "17 workloads" in lines[0]
@@ -131,11 +144,11 @@ def test_scan_table_has_headline_first_and_fits_eighty_columns(
 
 
 def test_scan_applies_selectors_kinds_and_prices(
-    ask: RunCommand, town: ScannedCluster, tmp_path: Path
+    ask: RunCommand, lightly_used_cluster: ScannedCluster, tmp_path: Path
 ) -> None:
     prices = tmp_path / "prices.yaml"
     prices.write_text("cpu: 1\nmemory: 0\ncurrency: CHF\n")
-    where = ("scan", "-n", town.namespace, "-o", "csv", "--price-file", str(prices))
+    where = ("scan", "-n", lightly_used_cluster.namespace, "-o", "csv", "--price-file", str(prices))
     _, out, _ = ask(*where, "-l", "tier=front", "--kind", "deploy")
     rows = list(csv.DictReader(io.StringIO(out)))
     assert sorted(row["name"] for row in rows) == ["web", "web-api"]
@@ -144,8 +157,8 @@ def test_scan_applies_selectors_kinds_and_prices(
     assert float(web["saving_month"]) == pytest.approx(730 * 3 * spared / 1000, abs=0.01)
 
 
-def test_scan_fail_on_sets_the_exit_code(ask: RunCommand, town: ScannedCluster) -> None:
-    where = ("scan", "-n", town.namespace, "-o", "csv")
+def test_scan_fail_on_sets_the_exit_code(ask: RunCommand, lightly_used_cluster: ScannedCluster) -> None:
+    where = ("scan", "-n", lightly_used_cluster.namespace, "-o", "csv")
     code, _, err = ask(*where, "--fail-on", "waste>30%", "--fail-on", "risk>9")
     assert code == 1
     assert err.count("\n") == 1
@@ -154,23 +167,23 @@ def test_scan_fail_on_sets_the_exit_code(ask: RunCommand, town: ScannedCluster) 
 
 
 def test_scan_writes_the_output_file_atomically(
-    ask: RunCommand, town: ScannedCluster, tmp_path: Path
+    ask: RunCommand, lightly_used_cluster: ScannedCluster, tmp_path: Path
 ) -> None:
     file = tmp_path / "report.html"
-    code, out, _ = ask("scan", "-n", town.namespace, "-o", "html", "--output-file", str(file))
+    code, out, _ = ask("scan", "-n", lightly_used_cluster.namespace, "-o", "html", "--output-file", str(file))
     assert (code, out) == (0, "")
     assert file.read_text().startswith("<!doctype html>")
     assert [found.name for found in tmp_path.iterdir()] == ["report.html"]
 
 
 def test_interrupted_scan_leaves_no_partial_file(
-    ask: RunCommand, town: ScannedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ask: RunCommand, lightly_used_cluster: ScannedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Path, "replace", interrupted)
-    where = ("scan", "-n", town.namespace, "--kind", "ds")
+    where = ("scan", "-n", lightly_used_cluster.namespace, "--kind", "ds")
     code, _, _ = ask(*where, "-o", "json", "--output-file", str(tmp_path / "report.json"))
     assert code == INTERRUPTED
     assert list(tmp_path.iterdir()) == []
@@ -186,9 +199,9 @@ def as_many_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clusters, "get_cluster_uid", uid)
 
 
-def with_contexts(town: ScannedCluster, path: Path, *names: str, **changed: Any) -> str:
+def with_contexts(lightly_used_cluster: ScannedCluster, path: Path, *names: str, **changed: Any) -> str:
     """A kubeconfig with several contexts that lead to one cluster; the last has what is changed."""
-    config = yaml.safe_load(town.cluster.kubeconfig.read_text())
+    config = yaml.safe_load(lightly_used_cluster.cluster.kubeconfig.read_text())
     (context,) = config["contexts"]
     config["contexts"] = [{**context, "name": name} for name in names]
     if changed:
@@ -201,10 +214,17 @@ def with_contexts(town: ScannedCluster, path: Path, *names: str, **changed: Any)
 
 
 def test_scan_counts_contexts_of_one_cluster_once(
-    town: ScannedCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    lightly_used_cluster: ScannedCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kubeconfig = with_contexts(town, tmp_path / "config", "admin", "viewer")
-    given = ["--kubeconfig", kubeconfig, "--prometheus", town.prometheus, "-n", town.namespace]
+    kubeconfig = with_contexts(lightly_used_cluster, tmp_path / "config", "admin", "viewer")
+    given = [
+        "--kubeconfig",
+        kubeconfig,
+        "--prometheus",
+        lightly_used_cluster.prometheus,
+        "-n",
+        lightly_used_cluster.namespace,
+    ]
     assert run(["scan", "--all-contexts", "-o", "json", *given]) == 0
     out, err = capsys.readouterr()
     assert [found["context"] for found in json.loads(out)["clusters"]] == ["admin"]
@@ -212,11 +232,20 @@ def test_scan_counts_contexts_of_one_cluster_once(
 
 
 def test_scan_prefers_the_context_that_sees_all_namespaces(
-    town: ScannedCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    lightly_used_cluster: ScannedCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Who sees nothing, and may not even ask whose cluster it is, keeps nobody from what another sees."""
-    kubeconfig = with_contexts(town, tmp_path / "config", "admin", "nobody", **{"as": "nobody"})
-    given = ["--kubeconfig", kubeconfig, "--prometheus", town.prometheus, "-n", town.namespace]
+    kubeconfig = with_contexts(
+        lightly_used_cluster, tmp_path / "config", "admin", "nobody", **{"as": "nobody"}
+    )
+    given = [
+        "--kubeconfig",
+        kubeconfig,
+        "--prometheus",
+        lightly_used_cluster.prometheus,
+        "-n",
+        lightly_used_cluster.namespace,
+    ]
     assert run(["scan", "--context", "nobody", "--context", "admin", "-o", "json", *given]) == 0
     out, err = capsys.readouterr()
     assert [found["context"] for found in json.loads(out)["clusters"]] == ["admin"]
@@ -224,15 +253,25 @@ def test_scan_prefers_the_context_that_sees_all_namespaces(
 
 
 def test_scan_merges_several_contexts_into_one_report(
-    town: ScannedCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], as_many_clusters: None
+    lightly_used_cluster: ScannedCluster,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    as_many_clusters: None,
 ) -> None:
-    config = yaml.safe_load(town.cluster.kubeconfig.read_text())
+    config = yaml.safe_load(lightly_used_cluster.cluster.kubeconfig.read_text())
     (context,) = config["contexts"]
     config["contexts"] = [{**context, "name": name} for name in ("blue", "green")]
     config["current-context"] = "blue"
     path = tmp_path / "config"
     path.write_text(yaml.safe_dump(config))
-    given = ["--kubeconfig", str(path), "--prometheus", town.prometheus, "-n", town.namespace]
+    given = [
+        "--kubeconfig",
+        str(path),
+        "--prometheus",
+        lightly_used_cluster.prometheus,
+        "-n",
+        lightly_used_cluster.namespace,
+    ]
     assert run(["scan", "--all-contexts", "--top", "1", *given]) == 0
     out = capsys.readouterr().out
     assert "blue: 17 workloads" in out
@@ -258,36 +297,59 @@ def test_scan_merges_several_contexts_into_one_report(
     assert capsys.readouterr().out == ""
 
 
-def altered(cluster: Cluster, path: Path, **user: Any) -> str:
+def edited_config(cluster: Cluster, path: Path, **user: Any) -> str:
     config = yaml.safe_load(cluster.kubeconfig.read_text())
     config["users"][0]["user"] |= user
     path.write_text(yaml.safe_dump(config))
     return str(path)
 
 
-def may_list_pods(town: ScannedCluster, user: str) -> bool:
-    asked = {"namespace": town.namespace, "verb": "list", "resource": "pods"}
+def may_list_pods(lightly_used_cluster: ScannedCluster, user: str) -> bool:
+    asked = {"namespace": lightly_used_cluster.namespace, "verb": "list", "resource": "pods"}
     review = {"spec": {"user": user, "resourceAttributes": asked}}
-    answer = town.cluster.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    answer = lightly_used_cluster.cluster.call(
+        "POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review
+    )
     return bool(answer["status"]["allowed"])
 
 
 def test_scan_shows_readable_namespaces_and_names_forbidden_ones(
-    town: ScannedCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    lightly_used_cluster: ScannedCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    user = f"--user=reader-of-{town.namespace}"
+    user = f"--user=reader-of-{lightly_used_cluster.namespace}"
     for arguments in (
-        ("create", "clusterrole", town.namespace, "--verb=list", "--resource=namespaces"),
-        ("create", "clusterrolebinding", town.namespace, f"--clusterrole={town.namespace}", user),
-        ("create", "rolebinding", "reader", "--clusterrole=view", user, "-n", town.namespace),
+        ("create", "clusterrole", lightly_used_cluster.namespace, "--verb=list", "--resource=namespaces"),
+        (
+            "create",
+            "clusterrolebinding",
+            lightly_used_cluster.namespace,
+            f"--clusterrole={lightly_used_cluster.namespace}",
+            user,
+        ),
+        ("create", "rolebinding", "reader", "--clusterrole=view", user, "-n", lightly_used_cluster.namespace),
     ):
-        town.cluster.kubectl(*arguments)
-    wait_for(lambda: may_list_pods(town, f"reader-of-{town.namespace}"), what="the role to take effect")
-    kubeconfig = altered(town.cluster, tmp_path / "reader", **{"as": f"reader-of-{town.namespace}"})
-    asked = ["scan", "-o", "json", "--kubeconfig", kubeconfig, "--prometheus", town.prometheus]
+        lightly_used_cluster.cluster.kubectl(*arguments)
+    wait_for(
+        lambda: may_list_pods(lightly_used_cluster, f"reader-of-{lightly_used_cluster.namespace}"),
+        what="the role to take effect",
+    )
+    kubeconfig = edited_config(
+        lightly_used_cluster.cluster,
+        tmp_path / "reader",
+        **{"as": f"reader-of-{lightly_used_cluster.namespace}"},
+    )
+    asked = [
+        "scan",
+        "-o",
+        "json",
+        "--kubeconfig",
+        kubeconfig,
+        "--prometheus",
+        lightly_used_cluster.prometheus,
+    ]
     assert run(asked) == 0
     (found,) = json.loads(capsys.readouterr().out)["clusters"]
-    assert {each["namespace"] for each in found["workloads"]} == {town.namespace}
+    assert {each["namespace"] for each in found["workloads"]} == {lightly_used_cluster.namespace}
     assert "kube-system" in found["forbiddenNamespaces"]
     assert "nodes" in found["errors"]
     assert run([*asked[:1], *asked[3:]]) == 0
@@ -370,7 +432,7 @@ def test_scan_rejects_an_address_that_is_not_prometheus(
 def test_scan_without_metrics_fails_with_one_line(
     cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kubeconfig = altered(cluster, tmp_path / "nobody", **{"as": "nobody"})
+    kubeconfig = edited_config(cluster, tmp_path / "nobody", **{"as": "nobody"})
     assert run(["scan", "--kubeconfig", kubeconfig]) == 2
     assert "--prometheus" in capsys.readouterr().err
 

@@ -12,7 +12,7 @@ from trimtab.sizing import strategy
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _compiled() -> Iterator[None]:
+def _compiled_files() -> Iterator[None]:
     with kept_compilations():
         yield
 
@@ -24,14 +24,14 @@ def test_train_writes_usable_weights(tmp_path: Path, capsys: pytest.CaptureFixtu
     folder = tmp_path / "mine"
     asked = ["--folder", str(folder), "--updates", "1", "--only-recorded", "--output", "json"]
     assert run(["train", str(usage), *asked]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["updates"] == 1
-    assert strategy("forecaster", 1, weights=told["weights"]).containers == 1
+    result = json.loads(capsys.readouterr().out)
+    assert result["updates"] == 1
+    assert strategy("forecaster", 1, weights=result["weights"]).containers == 1
     card = json.loads((folder / "weights.json").read_text())
     assert card["data"] == ["usage.csv"]
     made_by = "trimtab train usage.csv --learner forecaster --updates 1 --seed 0 --containers 256 --hours 72"
     assert card["command"] == f"{made_by} --only-recorded"
-    assert card["curve"] == [[1, pytest.approx(told["last"], abs=1e-5)]]
+    assert card["curve"] == [[1, pytest.approx(result["last"], abs=1e-5)]]
     assert run(["train", str(usage), *asked, "--seed", "1"]) == 2
     line = f"{folder}: this run was started with other data or settings (seed: 0 then, 1 now); use the same ones, or name another"
     assert line in capsys.readouterr().err
@@ -65,12 +65,12 @@ def test_train_resumes_only_with_the_same_options(tmp_path: Path, capsys: pytest
         "settings.traces.0.steps: 360 then": [word for word in asked if word != "--only-recorded"],
         "settings.traces.0.digest: ": asked,
     }
-    for told, words in others.items():
+    for result, words in others.items():
         if words is asked:
             record(most=5)
         capsys.readouterr()
         assert run(words) == 2
-        assert f"this run was started with other data or settings ({told}" in capsys.readouterr().err
+        assert f"this run was started with other data or settings ({result}" in capsys.readouterr().err
         assert (folder / "weights.npz").read_bytes() == weights
         assert (folder / "weights.json").read_text() == card
 
@@ -90,6 +90,6 @@ def test_train_skips_short_recordings_with_a_warning(
     usage.write_text("\n".join(["series,t_seconds,cpu_cores,mem_bytes", *rows]) + "\n")
     asked = ["--learner", learner, "--folder", str(tmp_path / "mine"), "--only-recorded"]
     assert run(["train", str(usage), *asked]) == 2
-    told = " ".join(capsys.readouterr().err.split())
-    assert f"usage.csv: skipped: shorter than {hours} hours" in told
-    assert line in told
+    result = " ".join(capsys.readouterr().err.split())
+    assert f"usage.csv: skipped: shorter than {hours} hours" in result
+    assert line in result

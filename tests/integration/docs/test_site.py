@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness import UnavailableError
-from harness.peers.browser import browser, watched
+from harness.peers.browser import browser, observe_page
 
 ROOT = Path(__file__).parents[3]
 WITH_DIAGRAMS = [
@@ -54,7 +54,7 @@ def test_site_draws_its_diagrams_and_loads_nothing_from_elsewhere(site: Path) ->
 
 
 async def _visit_pages(address: str) -> None:
-    async with browser() as found, watched(found, address) as view:
+    async with browser() as found, observe_page(found, address) as view:
         for page in WITH_DIAGRAMS:
             await view.visit(f"/{page}/")
             # The theme puts each drawing into a closed shadow root: its host has the height of the drawing.

@@ -17,7 +17,7 @@ from harness.builders.busybox_workloads import plods, size, template, workload
 from harness.cluster.cluster import Cluster
 from harness.cluster.node import NAME
 from harness.e2e.e2e_env import eventually
-from harness.peers.helm import Helm, Refused
+from harness.peers.helm import Helm, HelmError
 from integration.e2e.trimtab_image import TAG, trimtab_image
 from trimtab.node.cgroups import UNLIMITED, CgroupLayout, Hierarchy, QosClass
 from trimtab.node.cgroups.knobs import CPU_QUOTA
@@ -79,7 +79,7 @@ def installed(node_cluster: Cluster) -> Iterator[None]:
         *server,
     )
     yield
-    with suppress(Refused):
+    with suppress(HelmError):
         helm.uninstall()
     for made in (f"/api/v1/namespaces/{NAMESPACE}", f"{OURS}/nodemetrics/{NAME}"):
         node_cluster.call("DELETE", made)
@@ -100,7 +100,7 @@ def _apply(cluster: Cluster, manifest: dict[str, Any]) -> None:
     cluster.kubectl("apply", *flags, "-f", "-", stdin=json.dumps(manifest))
 
 
-def _tell(cluster: Cluster, workload: str) -> None:
+def _print_log(cluster: Cluster, workload: str) -> None:
     """What is known of pods that are not ready."""
     print(cluster.kubectl("describe", "pods", "-n", NAMESPACE))
     print(cluster.kubectl("logs", "-n", NAMESPACE, workload))
@@ -137,7 +137,7 @@ def test_operator_runs_from_its_image_and_sizes_a_workload(node_cluster: Cluster
     try:
         eventually(ready, what="the operator to be ready", timeout=120)
     except TimeoutError:
-        _tell(node_cluster, "deploy/trimtab-operator")
+        _print_log(node_cluster, "deploy/trimtab-operator")
         raise
     eventually(looked_after, what="the policy to tell of the workload", timeout=120)
 
@@ -159,7 +159,7 @@ def test_agent_runs_from_its_image_and_restores_on_exit(node_cluster: Cluster) -
     try:
         eventually(ready, what="the agent to be ready", timeout=120)
     except TimeoutError:
-        _tell(node_cluster, "ds/trimtab-agent")
+        _print_log(node_cluster, "ds/trimtab-agent")
         raise
     assert _capabilities(node_cluster) == {PERFMON}
     eventually(reported, what="a report of what it uses itself", timeout=120)

@@ -52,7 +52,7 @@ def test_intent_brings_latency_from_missed_to_met(shop: Showcase) -> None:
     plan = shop.status["plan"]
     assert plan["reasons"]
     assert {each["objective"] for each in plan["effects"]} == {"p95"}
-    assert told(shop) & {"Reach", "Compromise"}
+    assert event_reasons(shop) & {"Reach", "Compromise"}
 
 
 def test_intent_releases_resources_after_load_ends(shop: Showcase) -> None:
@@ -60,10 +60,10 @@ def test_intent_releases_resources_after_load_ends(shop: Showcase) -> None:
     shop.load(LITTLE)
     eventually(lambda: shop.cpu() < before, what="less CPU than under load", timeout=180)
     eventually(lambda: shop.verdict == "Met", what="the latency still met", timeout=60)
-    eventually(lambda: "Release" in told(shop), what="an Event that says so", timeout=60)
+    eventually(lambda: "Release" in event_reasons(shop), what="an Event that says so", timeout=60)
 
 
-def told(shop: Showcase) -> set[str]:
+def event_reasons(shop: Showcase) -> set[str]:
     """The reasons of the Events about the intent."""
     found: dict[str, Any] = json.loads(
         shop.cluster.kubectl("get", "events", f"--namespace={shop.namespace}", "--output=json")

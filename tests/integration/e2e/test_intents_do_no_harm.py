@@ -22,7 +22,7 @@ NEEDED = 40
 """MiB that the container takes in one go,"""
 GIVEN = 32
 """and those that it is given."""
-TURNS = 8
+CYCLES = 8
 """Cycles of planning for which pods are watched."""
 HEALTHY = 20
 """Seconds for which pods have been ready that count as healthy."""
@@ -67,9 +67,9 @@ def test_intent_ends_and_reports_oom_kills_by_more_memory(estate: Estate) -> Non
     (pod,) = estate.pods("greedy")
     assert container_status(pod)["restartCount"] == kills
     assert verdicts(estate, "greedy") == {"Met"}
-    told = said(estate, "greedy", "Met")
-    assert "container main was OOM-killed with " in told
-    assert f"raised to {memory_limit(pod) // MIB}Mi" in told
+    message = condition_message(estate, "greedy", "Met")
+    assert "container main was OOM-killed with " in message
+    assert f"raised to {memory_limit(pod) // MIB}Mi" in message
     assert "OOMKilled" in warnings(estate, "greedy")
 
 
@@ -140,8 +140,8 @@ def watch(estate: Estate) -> None:
         return operator.metric("trimtab_intent_cycle_duration_seconds_count")
 
     eventually(lambda: plans() > 0, what="a first cycle")
-    enough = plans() + TURNS
-    eventually(lambda: plans() >= enough, what=f"{TURNS} cycles")
+    enough = plans() + CYCLES
+    eventually(lambda: plans() >= enough, what=f"{CYCLES} cycles")
 
 
 def as_it_is(estate: Estate, name: str) -> tuple[int, set[str]]:
@@ -185,7 +185,7 @@ def verdicts(estate: Estate, name: str) -> set[str]:
     return {each["verdict"] for each in estate.get("Intent", name)["status"]["objectives"]}
 
 
-def said(estate: Estate, name: str, condition: str) -> str:
+def condition_message(estate: Estate, name: str, condition: str) -> str:
     """The message of a condition of an Intent."""
     found = estate.get("Intent", name).get("status", {}).get("conditions", [])
     return next((str(each["message"]) for each in found if each["type"] == condition), "")

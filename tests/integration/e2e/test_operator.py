@@ -43,7 +43,7 @@ def estate(node_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> I
         highest = {"name": "percentile", "settings": {"quantile": 1.0}}
         held = size("20m", "40Mi", memory_limit="64Mi")
         slowly = grows(first=20, most=80, every=2)  # whoever leads between two kills is in time
-        poison = {"name": "told", "settings": {"file": estate.tell(cpu=10, by="poison")}}
+        poison = {"name": "told", "settings": {"file": estate.recommend_size(cpu=10, by="poison")}}
         limited = size("100m", "32Mi", cpu_limit="100m", memory_limit="32Mi")
         estate.apply(
             policy("usual", strategy=usual),
@@ -126,74 +126,80 @@ def test_killed_at_random_moments_it_applies_every_change_once(rollouts: Rollout
 
 
 @pytest.fixture(scope="module")
-def sized(estate: Estate) -> Estate:
+def poisoned_estate(estate: Estate) -> Estate:
     """Now that the kills are over: also a bad idea to be acted on."""
     estate.patch("OptimizationPolicy", "poisoned", {"spec": {"mode": "Auto"}})
     return estate
 
 
-def test_operator_resizes_an_idle_deployment_in_place_down_to_its_cgroup(sized: Estate) -> None:
-    eventually(lambda: sized.status("usual", "web").get("status") == "Applied", what="web applied")
-    eventually(lambda: len(sized.sizes("web")) == 1 and sized.sizes("web")[0] < 250, what="a smaller web")
-    (pod,) = sized.pods("web")
+def test_operator_resizes_an_idle_deployment_in_place_down_to_its_cgroup(poisoned_estate: Estate) -> None:
+    eventually(lambda: poisoned_estate.status("usual", "web").get("status") == "Applied", what="web applied")
+    eventually(
+        lambda: len(poisoned_estate.sizes("web")) == 1 and poisoned_estate.sizes("web")[0] < 250,
+        what="a smaller web",
+    )
+    (pod,) = poisoned_estate.pods("web")
     assert container_status(pod)["restartCount"] == 0
     assert kernel(pod, "cpu.shares", "cpu.weight") in shares(millicores(pod["spec"]["containers"][0]))
 
 
 @pytest.mark.parametrize(("kind", "name"), [("StatefulSet", "db"), ("DaemonSet", "agent")])
-def test_operator_resizes_other_kinds_in_place(sized: Estate, kind: str, name: str) -> None:
-    eventually(lambda: bool(sized.mark(kind, name, "applied")), what=f"{name} applied")
-    (pod,) = sized.pods(name)
+def test_operator_resizes_other_kinds_in_place(poisoned_estate: Estate, kind: str, name: str) -> None:
+    eventually(lambda: bool(poisoned_estate.mark(kind, name, "applied")), what=f"{name} applied")
+    (pod,) = poisoned_estate.pods(name)
     assert millicores(pod["spec"]["containers"][0]) < 50
     assert container_status(pod)["restartCount"] == 0
 
 
-def test_operator_sizes_a_cron_job_by_its_template(sized: Estate) -> None:
-    eventually(lambda: bool(sized.mark("CronJob", "report", "applied")), what="the report applied")
-    job = sized.get("CronJob", "report")["spec"]["jobTemplate"]
+def test_operator_sizes_a_cron_job_by_its_template(poisoned_estate: Estate) -> None:
+    eventually(lambda: bool(poisoned_estate.mark("CronJob", "report", "applied")), what="the report applied")
+    job = poisoned_estate.get("CronJob", "report")["spec"]["jobTemplate"]
     (container,) = job["spec"]["template"]["spec"]["containers"]
     assert millicores(container) < 50
-    assert sized.sizes("report") == [50]  # the run under way is left alone
+    assert poisoned_estate.sizes("report") == [50]  # the run under way is left alone
 
 
-def test_operator_leaves_replicas_to_an_autoscaler(sized: Estate) -> None:
+def test_operator_leaves_replicas_to_an_autoscaler(poisoned_estate: Estate) -> None:
     """It would be made smaller yet, if the autoscaler did not answer that with replicas."""
-    eventually(lambda: bool(sized.mark("Deployment", "api", "applied")), what="the API applied")
-    assert max(sized.sizes("api")) < 100
-    seen = sized.get("HorizontalPodAutoscaler", "api")["status"]
+    eventually(lambda: bool(poisoned_estate.mark("Deployment", "api", "applied")), what="the API applied")
+    assert max(poisoned_estate.sizes("api")) < 100
+    seen = poisoned_estate.get("HorizontalPodAutoscaler", "api")["status"]
     assert seen["currentReplicas"] == seen["desiredReplicas"] == 2
 
 
-def test_memory_that_grows_is_raised_in_time(sized: Estate) -> None:
+def test_memory_that_grows_is_raised_in_time(poisoned_estate: Estate) -> None:
     """Before it is killed, or within one reconcile after: more than one kill there never is."""
 
     def holds_more() -> bool:
-        pods = sized.pods("cache")
+        pods = poisoned_estate.pods("cache")
         return bool(
             len(pods) == 1
-            and sized.mark("Deployment", "cache", "applied")
+            and poisoned_estate.mark("Deployment", "cache", "applied")
             and kernel(pods[0], "memory.limit_in_bytes", "memory.max") == memory_limit(pods[0]) > 80 * MIB
             and kernel(pods[0], "memory.usage_in_bytes", "memory.current") > 65 * MIB
         )
 
     eventually(holds_more, what="more memory, and its use")
-    (pod,) = sized.pods("cache")
+    (pod,) = poisoned_estate.pods("cache")
     assert container_status(pod)["restartCount"] <= 1
 
 
-def test_operator_reverts_a_harmful_recommendation(sized: Estate) -> None:
+def test_operator_reverts_a_harmful_recommendation(poisoned_estate: Estate) -> None:
     """Ten millicores starve it. One pod of two gets there, and is back at what it had."""
-    eventually(lambda: bool(sized.mark("Deployment", "poisoned", "reverted")), what="the poison taken back")
-    mark = sized.mark("Deployment", "poisoned", "reverted")
+    eventually(
+        lambda: bool(poisoned_estate.mark("Deployment", "poisoned", "reverted")), what="the poison taken back"
+    )
+    mark = poisoned_estate.mark("Deployment", "poisoned", "reverted")
     assert "throttled" in mark["why"]
     assert mark["until"] - mark["at"] >= 3600
-    assert sized.sizes("poisoned") == [100, 100]
-    touched = sorted(pod["metadata"]["generation"] for pod in sized.pods("poisoned"))
+    assert poisoned_estate.sizes("poisoned") == [100, 100]
+    touched = sorted(pod["metadata"]["generation"] for pod in poisoned_estate.pods("poisoned"))
     assert touched == [1, 3]  # there and back
     eventually(
-        lambda: sized.status("poisoned", "poisoned")["status"] == "Reverted", what="a status that says so"
+        lambda: poisoned_estate.status("poisoned", "poisoned")["status"] == "Reverted",
+        what="a status that says so",
     )
-    assert "throttled" in sized.status("poisoned", "poisoned")["reason"]
+    assert "throttled" in poisoned_estate.status("poisoned", "poisoned")["reason"]
 
 
 # Others lie
@@ -203,9 +209,9 @@ def test_operator_changes_nothing_for_implausible_usage(estate: Estate) -> None:
     names = ("db", "agent")
     before = {name: estate.sizes(name) for name in names}
     nonsense = cycle(("NaN", "-1e9", "1e300", "1e14", "+Inf"))
-    told = estate.liar.told
+    falsified = estate.liar.falsified
     estate.liar.lie = lambda _: next(nonsense)
-    eventually(lambda: estate.liar.told > told + 150, what="many lies")
+    eventually(lambda: estate.liar.falsified > falsified + 150, what="many lies")
     estate.liar.lie = None
     assert {name: estate.sizes(name) for name in names} == before
     for name in names:

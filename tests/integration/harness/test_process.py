@@ -69,19 +69,19 @@ print("started", flush=True); signal.pause()
         assert starter.stdout.readline() == b"started\n"
         (record,) = records.iterdir()
         pid = int(record.stem)
-        born = process.born(pid)
-        assert born
+        started_at = process.started_at(pid)
+        assert started_at
         starter.send_signal(signal.SIGKILL)
-    wait_for(lambda: _gone(pid, born), what="the end of the sleeper")
+    wait_for(lambda: _has_ended(pid, started_at), what="the end of the sleeper")
 
 
-def _gone(pid: int, born: str) -> bool:
+def _has_ended(pid: int, started_at: str) -> bool:
     """Ended, though perhaps not yet buried."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return True
-    return state == "Z" or process.born(pid) != born
+    return state == "Z" or process.started_at(pid) != started_at
 
 
 def test_leftovers_of_a_crashed_run_are_ended_and_those_of_a_living_one_are_not(
@@ -91,7 +91,12 @@ def test_leftovers_of_a_crashed_run_are_ended_and_those_of_a_living_one_are_not(
     ours.start()
     with subprocess.Popen(["sleep", "1000"]) as orphan, subprocess.Popen(["true"]) as crashed:
         crashed.wait()
-        record = {"name": "orphan", "born": process.born(orphan.pid), "owner": crashed.pid, "owner born": "1"}
+        record = {
+            "name": "orphan",
+            "born": process.started_at(orphan.pid),
+            "owner": crashed.pid,
+            "owner born": "1",
+        }
         (records / f"{orphan.pid}.json").write_text(json.dumps(record))
         assert process.end_leftovers() == ["orphan"]
         assert orphan.wait() == -signal.SIGKILL

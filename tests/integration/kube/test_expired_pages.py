@@ -88,10 +88,10 @@ async def test_informer_lists_in_one_piece_after_its_pages_expired(
     wanted = await fill(client, namespace)
     fault_proxy.fail_next(faults.status(400), count=99, match=is_streamed_list)
     fault_proxy.fail_next(faults.status(410), count=100_000, match=is_continued)
-    async with watching(fault_proxy.kubeconfig, namespace) as (informer, witness):
+    async with watching(fault_proxy.kubeconfig, namespace) as (informer, probe):
         await informer.wait_synced(timeout=30)
         assert {record.name for record in informer.cache} == wanted
         await client.delete(CONFIG_MAPS, "m007", namespace=namespace)
         await eventually(lambda: len(informer.cache) == len(wanted) - 1, what="the watch goes on")
-        assert witness.faults == []
+        assert probe.faults == []
         assert informer.last_error is None

@@ -105,7 +105,7 @@ def test_agent_reports_usage_enforces_policy_and_restores_everything(
     assert (pod["namespace"], pod["name"]) == (namespace, "plodder")
     assert [one["name"] for one in pod["containers"]] == ["c0"]
     assert status(cluster)["nodeMetric"]["bestEffortUsage"]["cpu"] != "0"
-    assert (agent.counted('trimtab_agent_collector_up{collector="cpu"}')) == 1
+    assert (agent.metric_value('trimtab_agent_collector_up{collector="cpu"}')) == 1
 
     tier = kubepods.hierarchy.cgroup(kubepods.layout.qos_path(QosClass.BEST_EFFORT))
     before = tier.read(CPU_QUOTA)
@@ -144,9 +144,9 @@ def test_agent_evicts_best_effort_pods_within_disruption_budgets(
     cluster.call("POST", POLICY, _ours("NodeQoSPolicy", "evict", {"memoryEvict": evict}))
     pods = f"/api/v1/namespaces/{namespace}/pods"
 
-    def counted(result: str) -> float:
+    def metric_value(result: str) -> float:
         labels = f'{{result="{result}",strategy="memoryevict"}}'
-        return agent.counted(f"trimtab_node_evictions_total{labels}") or 0
+        return agent.metric_value(f"trimtab_node_evictions_total{labels}") or 0
 
     def leaving(name: str) -> bool:
         path = f"{pods}/{name}"
@@ -157,7 +157,7 @@ def test_agent_evicts_best_effort_pods_within_disruption_budgets(
         proc = still.proc(tmp_path / "proc", memory_kib=(200_000, 50_000))
         where = ("--cgroup-parent", kubepods.layout.parent, "--proc", str(proc))
         agent = run(cluster, tmp_path, *where, node=node, kubeconfig=as_agent)
-        agent.wait_until(lambda: counted("evicted") >= 1 and counted("refused") >= 1, timeout=120)
+        agent.wait_until(lambda: metric_value("evicted") >= 1 and metric_value("refused") >= 1, timeout=120)
     finally:
         cluster.call("DELETE", f"{POLICY}/evict")
     assert leaving("sent")
@@ -191,7 +191,7 @@ def test_read_only_agent_writes_nothing_and_reports_pending_restores(
         RestoreJournal(journal, boot=read_boot_id()).record_originals({KnobRef(tier.path, CPU_QUOTA): 50_000})
         before = journal.read_text()
         agent = run(cluster, tmp_path, "--cgroup-parent", parent, "--read-only", node=node)
-        agent.wait_until(lambda: (agent.counted("trimtab_agent_rounds_total") or 0) >= 4)
+        agent.wait_until(lambda: (agent.metric_value("trimtab_agent_rounds_total") or 0) >= 4)
         assert tier.read(CPU_QUOTA) == -1
         agent.stop()
         assert journal.read_text() == before

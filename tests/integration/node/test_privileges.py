@@ -79,7 +79,7 @@ def test_agent_measures_limits_and_restores_with_only_its_mounts(
     measured = [
         f'trimtab_agent_collector_up{{collector="{name}"}}' for name in ("node", "cpu", "memory", "run_delay")
     ]
-    agent.wait_until(lambda: all(agent.counted(name) == 1 for name in measured), timeout=120)
+    agent.wait_until(lambda: all(agent.metric_value(name) == 1 for name in measured), timeout=120)
     tier = kubepods.hierarchy.cgroup(kubepods.layout.qos_path(QosClass.BEST_EFFORT))
     policy(cpuSuppress=SQUEEZE)
     agent.wait_until(lambda: tier.read(CPU_QUOTA) != UNLIMITED, timeout=120)
@@ -96,7 +96,7 @@ def test_agent_counts_failed_writes_on_read_only_mounts(
     refused = [
         f'trimtab_node_writes_rejected_total{{knob="{name}"}}' for name in ("cpu.quota", "vm.min_free_kbytes")
     ]
-    agent.wait_until(lambda: all(agent.counted(name) for name in refused), timeout=120)
+    agent.wait_until(lambda: all(agent.metric_value(name) for name in refused), timeout=120)
     assert "Read-only file system" in agent.log.read_text()
     tier = kubepods.hierarchy.cgroup(kubepods.layout.qos_path(QosClass.BEST_EFFORT))
     assert tier.read(CPU_QUOTA) == UNLIMITED
@@ -108,7 +108,7 @@ def test_agent_without_the_mount_of_watermarks_counts_failed_writes(
     policy(system={"enable": True})
     agent = housed(without="vm")
     refused = 'trimtab_node_writes_rejected_total{knob="vm.min_free_kbytes"}'
-    agent.wait_until(lambda: bool(agent.counted(refused)), timeout=120)
+    agent.wait_until(lambda: bool(agent.metric_value(refused)), timeout=120)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has capabilities to take away")

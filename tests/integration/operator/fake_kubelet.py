@@ -31,7 +31,7 @@ class PaperNode:
         self._running: list[tuple[str, str]] = []
         node = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class KubeletHandler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 text = node.exposition().encode()
                 self.send_response(200)
@@ -42,7 +42,7 @@ class PaperNode:
 
             def log_message(self, *_: object) -> None: ...
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), KubeletHandler)
         self._server.daemon_threads = True
         self.port = self._server.server_port
         self._threads = [

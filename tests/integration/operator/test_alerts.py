@@ -82,14 +82,14 @@ def promtool() -> None:
         pytest.skip(str(why))
 
 
-def raised(tmp_path: Path, series: dict[str, str]) -> set[str]:
+def raised_alerts(tmp_path: Path, series: dict[str, str]) -> set[str]:
     """The alerts that Prometheus raises after twelve hours of these series."""
     asked = [{"eval_time": "12h", "alertname": name, "exp_alerts": []} for name in rules()]
-    told = [{"series": name, "values": values} for name, values in series.items()]
+    input_series = [{"series": name, "values": values} for name, values in series.items()]
     body = {
         "rule_files": [str(RULES)],
         "evaluation_interval": "5m",
-        "tests": [{"interval": "1m", "input_series": told, "alert_rule_test": asked}],
+        "tests": [{"interval": "1m", "input_series": input_series, "alert_rule_test": asked}],
     }
     file = tmp_path / "test.yaml"
     file.write_text(yaml.safe_dump(body))
@@ -99,11 +99,11 @@ def raised(tmp_path: Path, series: dict[str, str]) -> set[str]:
 
 
 def test_alerts_are_silent_when_all_is_well(tmp_path: Path) -> None:
-    assert raised(tmp_path, CALM) == set()
+    assert raised_alerts(tmp_path, CALM) == set()
 
 
 def test_alerts_are_silent_without_scrapes(tmp_path: Path) -> None:
-    assert raised(tmp_path, {}) == {"TrimtabNoLeader"}
+    assert raised_alerts(tmp_path, {}) == {"TrimtabNoLeader"}
 
 
 def test_clusters_that_one_prometheus_sees_are_told_apart(tmp_path: Path) -> None:
@@ -111,9 +111,9 @@ def test_clusters_that_one_prometheus_sees_are_told_apart(tmp_path: Path) -> Non
     now_and_then = {
         f'trimtab_oom_kills_total{{policy="shop/web",cluster="{each}"}}': "0x690 2x110" for each in "ab"
     }
-    assert raised(tmp_path, leads | now_and_then) == set()
+    assert raised_alerts(tmp_path, leads | now_and_then) == set()
     one_alone = {next(iter(leads)): "0x800"}
-    assert raised(tmp_path, leads | one_alone) == {"TrimtabNoLeader"}
+    assert raised_alerts(tmp_path, leads | one_alone) == {"TrimtabNoLeader"}
 
 
 def test_alerts_each_have_a_test_series() -> None:
@@ -123,7 +123,7 @@ def test_alerts_each_have_a_test_series() -> None:
 @pytest.mark.parametrize("alert", sorted(TROUBLE))
 def test_alert_fires_for_its_problem_alone(alert: str, tmp_path: Path) -> None:
     name, values = TROUBLE[alert]
-    assert raised(tmp_path, CALM | {name: values}) == {alert}
+    assert raised_alerts(tmp_path, CALM | {name: values}) == {alert}
 
 
 def test_alert_text_names_the_problem() -> None:

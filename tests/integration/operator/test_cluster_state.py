@@ -46,23 +46,25 @@ class Watcher:
     """A catalog that runs, and what it told."""
 
     catalog: ClusterState
-    told: set[WorkloadKey] = field(default_factory=set)
+    enqueued: set[WorkloadKey] = field(default_factory=set)
 
     async def hears_of(self, *keys: WorkloadKey) -> None:
-        await eventually(lambda: self.told >= set(keys), what=f"{keys} told")
-        self.told.clear()
+        await eventually(lambda: self.enqueued >= set(keys), what=f"{keys} told")
+        self.enqueued.clear()
 
 
 @asynccontextmanager
 async def watching(client: Client, *, timeout: float = 60.0) -> AsyncIterator[Watcher]:
-    told: set[WorkloadKey] = set()
+    enqueued: set[WorkloadKey] = set()
     catalog = ClusterState(
-        InformerSet(client, discovery_interval=0.2, timeouts=HASTY), operator_namespace=HOME, enqueue=told.add
+        InformerSet(client, discovery_interval=0.2, timeouts=HASTY),
+        operator_namespace=HOME,
+        enqueue=enqueued.add,
     )
     running = asyncio.create_task(catalog.run())
     try:
         await catalog.wait_synced(timeout=timeout)
-        yield Watcher(catalog, told)
+        yield Watcher(catalog, enqueued)
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -201,7 +203,7 @@ async def test_cluster_state_enqueues_a_workload_when_what_affects_it_changes(
     await watcher.hears_of(other)
 
 
-async def settled(client: Client, watcher: Watcher, namespace: str, *deployments: str) -> None:
+async def wait_settled(client: Client, watcher: Watcher, namespace: str, *deployments: str) -> None:
     """Until their controller has nothing more to write, and all that it wrote was told."""
 
     async def is_seen(name: str) -> bool:
@@ -221,7 +223,7 @@ async def test_cluster_state_enqueues_workloads_that_a_policy_selects_or_selecte
     web, other = (WorkloadKey("Deployment", namespace, name) for name in ("web", "other"))
     for key in (web, other):
         await client.create(DEPLOYMENTS, deployment(key.name), namespace=namespace)
-    await settled(client, watcher, namespace, "web", "other")
+    await wait_settled(client, watcher, namespace, "web", "other")
     only_web = {"selector": {"workloadSelector": {"matchLabels": {"app": "web"}}}}
     policy = {
         "apiVersion": "trimtab.io/v1alpha1",
@@ -230,8 +232,8 @@ async def test_cluster_state_enqueues_workloads_that_a_policy_selects_or_selecte
         "spec": only_web,
     }
     await client.create(OPTIMIZATION_POLICIES, policy, namespace=namespace)
-    await eventually(lambda: web in watcher.told, what="the selected one told")
-    assert other not in watcher.told
+    await eventually(lambda: web in watcher.enqueued, what="the selected one told")
+    assert other not in watcher.enqueued
     found, unselected = (watcher.catalog.get(key) for key in (web, other))
     assert found is not None
     assert unselected is not None
@@ -239,7 +241,7 @@ async def test_cluster_state_enqueues_workloads_that_a_policy_selects_or_selecte
     assert (winner.namespace, winner.name) == (namespace, "some")
     assert watcher.catalog.policy_matcher.match(unselected) == ()
 
-    watcher.told.clear()
+    watcher.enqueued.clear()
     narrowed = {"spec": {"selector": {"workloadSelector": {"matchLabels": {"app": "other"}}}}}
     await client.patch(OPTIMIZATION_POLICIES, "some", narrowed, type=PatchType.MERGE, namespace=namespace)
     await eventually(
@@ -286,11 +288,11 @@ async def test_cluster_state_finds_and_forgets_custom_kinds_that_scale(
         what="gone",
     )
     assert watcher.catalog.get(web) is None
-    assert web in watcher.told
+    assert web in watcher.enqueued
 
 
 @asynccontextmanager
-async def restricted(
+async def restricted_client(
     cluster: Cluster, client: Client, namespace: str, *, without: str
 ) -> AsyncIterator[Client]:
     """A client that may read everything but one resource."""
@@ -327,7 +329,7 @@ async def test_cluster_state_reports_a_missing_right_until_it_is_granted(
     cluster: Cluster, client: Client, kinds: None, namespace: str
 ) -> None:
     async with (
-        restricted(cluster, client, namespace, without="optimizationpolicies") as reader,
+        restricted_client(cluster, client, namespace, without="optimizationpolicies") as reader,
         watching(reader) as watcher,
     ):
         troubles = watcher.catalog.errors_by_resource()
@@ -351,7 +353,7 @@ async def test_cluster_state_reports_a_missing_right_until_it_is_granted(
 async def test_cluster_state_is_never_synced_without_pods(
     cluster: Cluster, client: Client, kinds: None, namespace: str
 ) -> None:
-    async with restricted(cluster, client, namespace, without="pods") as reader:
+    async with restricted_client(cluster, client, namespace, without="pods") as reader:
         with pytest.raises(TimeoutError):
             async with watching(reader, timeout=2.0):
                 pass

@@ -105,13 +105,13 @@ async def test_leader_publishes_a_recommendation_in_status_annotation_and_histor
         web = await work.client.get(DEPLOYMENTS, "web", namespace=work.namespace)
         (container,) = web["spec"]["template"]["spec"]["containers"]
         assert container["resources"]["requests"]["cpu"] == "1"
-        told = json.loads(web["metadata"]["annotations"][RECOMMENDATION_ANNOTATION])
-        assert told["web"]["requests"]["cpu"] == "240m"
-        assert told["web"].pop("nextStep")["requests"]["cpu"] == "500m"
+        recorded = json.loads(web["metadata"]["annotations"][RECOMMENDATION_ANNOTATION])
+        assert recorded["web"]["requests"]["cpu"] == "240m"
+        assert recorded["web"].pop("nextStep")["requests"]["cpu"] == "500m"
         name = f"{work.namespace}/p"
         assert work.sample("workloads_monitored", namespace=work.namespace, policy=name) == 1
         assert work.sample("recommendations_total", policy=name) == 1
-        await work.turns()
+        await work.wait_cycles()
         share = {"policy": name, "resource": "cpu"}
         assert work.sample("usage_to_recommendation_ratio_bucket", **share, le="0.9") == (
             work.sample("usage_to_recommendation_ratio_count", **share)
@@ -119,7 +119,7 @@ async def test_leader_publishes_a_recommendation_in_status_annotation_and_histor
         so_far = len(writes(fault_proxy))
         for _ in range(2):
             term.enqueue(work.web)
-            await work.turns(2)
+            await work.wait_cycles(2)
         assert writes(fault_proxy)[so_far:] == [], "nothing has changed"
         async with asyncio.timeout(30):
             while ("Normal", "Recommended") not in await events(work, "Deployment"):
@@ -133,7 +133,7 @@ async def test_leader_publishes_a_recommendation_in_status_annotation_and_histor
     assert work.sample("workloads_monitored", namespace=work.namespace, policy=name) is None
     async with Store.open(work.folder / "trimtab.db") as store:
         (kept,) = await store.history.find(namespace=work.namespace)
-        assert (kept.what, kept.who, kept.after) == ("recommended", f"policy {name}", told["web"])
+        assert (kept.what, kept.who, kept.after) == ("recommended", f"policy {name}", recorded["web"])
 
 
 async def test_leader_keeps_a_status_until_it_has_read_usage(
@@ -248,10 +248,10 @@ async def test_leader_survives_an_unavailable_api_server(work: Office, fault_pro
     async with work.leading():
         await work.until(is_recommended, what="web is recommended a size")
         async with fault_proxy.refusing():
-            await work.turns()
+            await work.wait_cycles()
             work.source.script = steady(0.9, 2e8)
-            await work.turns()
-        await work.turns()
+            await work.wait_cycles()
+        await work.wait_cycles()
         await work.until(is_recommended, what="its status can be read again")
 
 
@@ -304,11 +304,11 @@ async def test_disabled_keeps_what_was_known_and_touches_nothing(
             lambda status: condition(status, "Ready")["reason"] == "Disabled", what="it is disabled"
         )
         work.source.script = steady(0.9, 2e8)
-        await work.turns()
+        await work.wait_cycles()
     async with work.leading() as term:
         so_far = len(writes(fault_proxy))
         term.enqueue(work.web)
-        await work.turns(4)
+        await work.wait_cycles(4)
         status = await work.until(
             lambda status: entry(status).get("status") == "Skipped", what="after a restart it is skipped"
         )
@@ -356,8 +356,8 @@ async def test_leader_in_auto_reports_a_change_from_start_to_end(work: Office) -
         assert (work.sample("applications_total", policy=name, method="InPlace") or 0) >= 1
         assert work.sample("oom_kills_total", policy=name) == 0, "its kill was long ago"
     async with Store.open(work.folder / "trimtab.db") as store:
-        told = {each.what for each in await store.history.find(namespace=work.namespace)}
-        assert told >= {"recommended", "applying", "applied"}
+        recorded = {each.what for each in await store.history.find(namespace=work.namespace)}
+        assert recorded >= {"recommended", "applying", "applied"}
 
 
 async def test_leader_sizes_injected_containers_in_place_without_touching_the_template(
@@ -412,13 +412,13 @@ async def test_leader_learns_from_a_job_that_died_of_memory(work: Office) -> Non
         (pod,) = await work.client.list_objects(PODS, namespace=work.namespace)
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         killed = {"reason": "OOMKilled", "exitCode": 137, "startedAt": now, "finishedAt": now}
-        (told,) = pod["status"]["containerStatuses"]
-        told = told | {"ready": False, "started": False, "state": {"terminated": killed}}
+        (recorded,) = pod["status"]["containerStatuses"]
+        recorded = recorded | {"ready": False, "started": False, "state": {"terminated": killed}}
         await work.client.patch(
             PODS,
             pod["metadata"]["name"],
             # At once, as a kubelet tells it: the pod fails with the word that its container was killed.
-            {"status": {"phase": "Failed", "containerStatuses": [told]}},
+            {"status": {"phase": "Failed", "containerStatuses": [recorded]}},
             type=PatchType.MERGE,
             namespace=work.namespace,
             subresource="status",
@@ -473,9 +473,9 @@ async def test_leader_writes_nothing_after_losing_the_lease(work: Office, fault_
     so_far = len(writes(fault_proxy))
     work.leads = lambda: False
     async with work.leading() as term:
-        await work.turns()
+        await work.wait_cycles()
         term.enqueue(work.web)
-        await work.turns(4)
+        await work.wait_cycles(4)
     assert writes(fault_proxy)[so_far:] == []
 
 
@@ -579,7 +579,7 @@ async def test_leader_sizes_workloads_without_a_policy_by_the_default_policy(wor
                 await asyncio.sleep(0.1)
         made = work.sample("recommendations_total", policy="default")
         term.enqueue(work.web)
-        await work.turns()
+        await work.wait_cycles()
         assert work.sample("recommendations_total", policy="default") == made
 
 

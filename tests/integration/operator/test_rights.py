@@ -77,13 +77,13 @@ class Use(NamedTuple):
     verb: str
 
 
-def granted() -> set[Use]:
+def granted_rights() -> set[Use]:
     return {
         Use(right.group, right.resource, verb) for right in RBAC_RULES["operator"] for verb in right.verbs
     }
 
 
-def used(asked: Asked, code: int) -> set[Use]:
+def needed_rights(asked: Asked, code: int) -> set[Use]:
     """What the server looks for when it is asked this; nothing where everybody may, as to ask what kinds there are."""
     group, rest = "", asked.path.removeprefix("/api/v1/").split("/")
     if asked.path.startswith("/apis/"):
@@ -240,7 +240,7 @@ async def test_operator_uses_each_right_and_requests_no_other(
     scene: str, client: Client, as_operator: Path, fault_proxy: FaultProxy, tmp_path: Path
 ) -> None:
     def seen() -> set[Use]:
-        return {use for asked, code in fault_proxy.answered for use in used(asked, code)}
+        return {use for asked, code in fault_proxy.answered for use in needed_rights(asked, code)}
 
     # An older server cannot stream a list, and is asked for it in pages.
     fault_proxy.fail_next(status(422), count=1000, match=lambda asked: "sendInitialEvents" in asked.query)
@@ -249,8 +249,8 @@ async def test_operator_uses_each_right_and_requests_no_other(
         await ask_for_usage(own)
         await eventually(lambda: Use("", "secrets", "create") in seen(), what="the webhook has a certificate")
         await renew_the_certificate(own)
-        await eventually(lambda: granted() <= seen(), what="all rights are used")
+        await eventually(lambda: granted_rights() <= seen(), what="all rights are used")
     refused = [asked.path for asked, code in fault_proxy.answered if code == 403]
     # In a namespace of another test, which is on its way out, nothing may be made by anyone.
     assert not [path for path in refused if "/namespaces/test-" not in path or scene in path]
-    assert seen() == granted()
+    assert seen() == granted_rights()

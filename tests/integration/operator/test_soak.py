@@ -14,7 +14,7 @@ import pytest
 from harness.cluster.cluster import Cluster
 from harness.e2e.e2e_env import Estate
 from harness.e2e.rollout_scenario import Rollouts
-from harness.peers.prometheus import Server
+from harness.peers.prometheus import PrometheusServer
 from integration.operator.fake_kubelet import PaperNode
 
 KILLS = int(os.environ.get("TEST_KILLS", "0"))
@@ -31,7 +31,7 @@ def rollouts(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
     with PaperNode(cluster, namespace) as node:
         scraped = {"job_name": "kubelet", "static_configs": [{"targets": [f"127.0.0.1:{node.port}"]}]}
         settings = {"global": {"scrape_interval": "1s"}, "scrape_configs": [scraped]}
-        prometheus = Server(folder, settings=settings)
+        prometheus = PrometheusServer(folder, settings=settings)
         with Estate(cluster, folder, namespace=namespace, prometheus=prometheus) as estate:
             begun = Rollouts(estate, patience=600)
             begun.settle()

@@ -20,7 +20,7 @@ from trimtab.store.tables import history
 KILLS = int(os.environ.get("TEST_KILLS", "3"))
 
 
-def drained(said: Connection) -> list[tuple[str, int]]:
+def read_output(said: Connection) -> list[tuple[str, int]]:
     """All that a dead process still said."""
     heard = []
     try:
@@ -38,7 +38,7 @@ def kill_at_random(address: str, *, first: int, chance: random.Random) -> dict[s
         time.sleep(chance.uniform(0, 0.15))  # the moment has to be any
         process.kill()
         process.join()
-        heard += drained(said)
+        heard += read_output(said)
     return dict(heard)
 
 

@@ -6,7 +6,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Route, expect
 
-from harness.peers.browser import Watched, watched
+from harness.peers.browser import ObservedPage, observe_page
 from trimtab.web.app import build_app
 from trimtab.web.auth import LocalAccess
 from trimtab.web.backends.snapshot import DashboardSnapshot, SnapshotBackend
@@ -29,14 +29,14 @@ async def url() -> AsyncIterator[str]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def window(browser: Browser, url: str) -> AsyncIterator[Watched]:
+async def window(browser: Browser, url: str) -> AsyncIterator[ObservedPage]:
     """One page for those whom it does not matter that others were here: to begin anew takes a browser a second."""
-    async with watched(browser, url) as found:
+    async with observe_page(browser, url) as found:
         yield found
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def opened(window: Watched) -> AsyncIterator[Watched]:
+async def clean_page(window: ObservedPage) -> AsyncIterator[ObservedPage]:
     """That page, of which it is seen to that nothing went wrong."""
     window.errors.clear()
     window.strangers.clear()
@@ -46,9 +46,9 @@ async def opened(window: Watched) -> AsyncIterator[Watched]:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def fresh(browser: Browser, url: str) -> AsyncIterator[Watched]:
+async def fresh(browser: Browser, url: str) -> AsyncIterator[ObservedPage]:
     """A page of somebody who was never here, and nothing goes wrong on it either."""
-    async with watched(browser, url) as found:
+    async with observe_page(browser, url) as found:
         yield found
         assert found.errors == []
         assert found.strangers == []
@@ -67,10 +67,10 @@ async def fresh(browser: Browser, url: str) -> AsyncIterator[Watched]:
     ids=["overview", "workloads", "workload", "intents", "nodes", "history"],
 )
 async def test_overview_shows_charts_and_live_updates(
-    opened: Watched, path: str, heading: str, charts: int
+    clean_page: ObservedPage, path: str, heading: str, charts: int
 ) -> None:
-    await opened.visit(path)
-    page = opened.page
+    await clean_page.visit(path)
+    page = clean_page.page
     await expect(page.get_by_role("heading", level=1)).to_have_text(heading)
     await expect(page.locator("#live")).to_have_text("live")
     await expect(page.locator(".uplot")).to_have_count(charts)
@@ -84,7 +84,7 @@ async def test_chart_without_data_draws_no_axes(
     board = SnapshotBackend(DashboardSnapshot(name="new", overview=nothing))
     async with (
         serve_dashboard(build_app(board, LocalAccess()), "127.0.0.1:0") as url,
-        watched(browser, url) as found,
+        observe_page(browser, url) as found,
     ):
         await found.visit("/")
         await expect(found.page.get_by_text("No data yet.")).to_have_count(2)
@@ -99,19 +99,19 @@ async def test_chart_without_data_draws_no_axes(
         assert found.errors == []
 
 
-async def test_search_filters_ten_thousand_workloads_while_typing(opened: Watched) -> None:
-    await opened.visit("/workloads")
-    page = opened.page
+async def test_search_filters_ten_thousand_workloads_while_typing(clean_page: ObservedPage) -> None:
+    await clean_page.visit("/workloads")
+    page = clean_page.page
     await expect(page.locator("#count")).to_have_text("10,000")
     await page.get_by_role("searchbox").press_sequentially("ledger data")
     found = sum(row.name.startswith("ledger") and row.namespace == "data" for row in SCENE.workloads)
     await expect(page.locator("#count")).to_have_text(f"{found:,}")
-    await expect(page).to_have_url(f"{opened.url}/workloads?q=ledger+data&sort=-saving&page=1")
+    await expect(page).to_have_url(f"{clean_page.url}/workloads?q=ledger+data&sort=-saving&page=1")
 
 
-async def test_workloads_table_sorts_and_paginates(opened: Watched) -> None:
-    await opened.visit("/workloads")
-    page = opened.page
+async def test_workloads_table_sorts_and_paginates(clean_page: ObservedPage) -> None:
+    await clean_page.visit("/workloads")
+    page = clean_page.page
     await page.get_by_role("button", name="Monthly cost").click()
     dearest = min(SCENE.workloads, key=lambda row: (-row.cost, row.namespace, row.name))
     await expect(page.locator("a.row").first).to_have_text(dearest.name)
@@ -122,9 +122,9 @@ async def test_workloads_table_sorts_and_paginates(opened: Watched) -> None:
     await expect(page.locator(".pager")).to_contain_text("1\u201350 of")
 
 
-async def test_chart_zooms_by_mouse_and_keyboard(opened: Watched) -> None:
-    await opened.visit(DETAIL)
-    page = opened.page
+async def test_chart_zooms_by_mouse_and_keyboard(clean_page: ObservedPage) -> None:
+    await clean_page.visit(DETAIL)
+    page = clean_page.page
     await expect(page.locator(".uplot")).to_have_count(2)
     labels = page.locator(".u-legend").first
     await expect(labels).to_contain_text("recommended")
@@ -135,9 +135,9 @@ async def test_chart_zooms_by_mouse_and_keyboard(opened: Watched) -> None:
     await page.keyboard.press("0")
 
 
-async def test_keyboard_shortcuts_reach_every_page(opened: Watched) -> None:
-    await opened.visit("/")
-    page = opened.page
+async def test_keyboard_shortcuts_reach_every_page(clean_page: ObservedPage) -> None:
+    await clean_page.visit("/")
+    page = clean_page.page
     await page.keyboard.press("Tab")
     await expect(page.locator(":focus")).to_have_text("Skip to the content")
     await page.keyboard.type("gw")  # in one go: they have a second and a half
@@ -152,7 +152,7 @@ async def test_keyboard_shortcuts_reach_every_page(opened: Watched) -> None:
     await expect(page.get_by_role("dialog")).to_be_visible()
 
 
-async def test_theme_choice_is_kept(fresh: Watched) -> None:
+async def test_theme_choice_is_kept(fresh: ObservedPage) -> None:
     await fresh.visit("/")
     page = fresh.page
     await page.get_by_role("button", name="Light or dark").click()
@@ -162,7 +162,7 @@ async def test_theme_choice_is_kept(fresh: Watched) -> None:
 
 
 async def test_pages_fit_a_phone(browser: Browser, url: str) -> None:
-    async with watched(browser, url) as found:
+    async with observe_page(browser, url) as found:
         await found.page.set_viewport_size({"width": 360, "height": 740})
         for path in ("/", "/workloads", DETAIL, "/intents", "/nodes", "/history"):
             await found.visit(path)
@@ -182,7 +182,7 @@ async def test_pages_fit_a_phone(browser: Browser, url: str) -> None:
         assert await found.page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
-async def test_first_load_is_small(fresh: Watched) -> None:
+async def test_first_load_is_small(fresh: ObservedPage) -> None:
     await fresh.visit("/")
     await expect(fresh.page.locator(".uplot")).to_have_count(2)
     sizes = await fresh.page.evaluate(
@@ -191,10 +191,10 @@ async def test_first_load_is_small(fresh: Watched) -> None:
     assert sum(sizes) <= 300_000, "bytes, before they are compressed"
 
 
-async def test_controls_have_names_and_tables_have_captions(opened: Watched) -> None:
+async def test_controls_have_names_and_tables_have_captions(clean_page: ObservedPage) -> None:
     for path in ("/", "/workloads", DETAIL, "/intents", "/nodes", "/history"):
-        await opened.visit(path)
-        nameless = await opened.page.evaluate(NAMELESS)
+        await clean_page.visit(path)
+        nameless = await clean_page.page.evaluate(NAMELESS)
         assert nameless == [], path
 
 
@@ -204,7 +204,7 @@ NAMELESS = """[...document.querySelectorAll("button, a[href], input:not([type=hi
 
 
 async def test_live_updates_resume_after_a_proxy_error(browser: Browser, url: str) -> None:
-    async with watched(browser, url) as found:
+    async with observe_page(browser, url) as found:
         page, live = found.page, found.page.locator("#live")
         await page.route("**/changes", lambda route: route.fulfill(status=503))
         await found.visit("/nodes")
@@ -218,7 +218,7 @@ async def test_changes_between_page_and_stream_are_shown(browser: Browser) -> No
     board = SnapshotBackend(SCENE)
     async with (
         serve_dashboard(build_app(board, LocalAccess()), "127.0.0.1:0") as url,
-        watched(browser, url) as found,
+        observe_page(browser, url) as found,
     ):
 
         async def late(route: Route) -> None:
@@ -231,7 +231,7 @@ async def test_changes_between_page_and_stream_are_shown(browser: Browser) -> No
         assert found.errors == []
 
 
-async def test_hidden_tab_closes_its_stream(fresh: Watched) -> None:
+async def test_hidden_tab_closes_its_stream(fresh: ObservedPage) -> None:
     page = fresh.page
     await fresh.visit("/nodes")
     await expect(page.locator("#live")).to_have_text("live")

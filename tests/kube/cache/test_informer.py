@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness.builders.records import folded
+from harness.builders.records import project_object
 from harness.e2e.informer_probe import eventually
 from trimtab.kube.cache.informer import Informer
 from trimtab.kube.kinds.pods import pod_projection
@@ -26,7 +26,7 @@ def test_pod_with_both_resize_conditions_tells_why_the_later_resize_waits(
     conditions: tuple[Object, ...],
 ) -> None:
     manifest = {"metadata": {"name": "web"}, "status": {"conditions": list(conditions)}}
-    found = folded(pod_projection(), manifest).resize
+    found = project_object(pod_projection(), manifest).resize
     assert found is not None
     assert (found.condition, found.reason, found.message) == ("PodResizePending", "Infeasible", "too large")
 
@@ -43,7 +43,7 @@ def test_pod_with_both_resize_conditions_tells_why_the_later_resize_waits(
 )
 def test_pod_tells_since_when_it_is_ready(condition: Object, since: int) -> None:
     manifest = {"metadata": {"name": "web"}, "status": {"conditions": [{"type": "Ready", **condition}]}}
-    assert folded(pod_projection(), manifest).ready_since == since
+    assert project_object(pod_projection(), manifest).ready_since == since
 
 
 class _Lines:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from harness.builders.records import folded
+from harness.builders.records import project_object
 from trimtab.kube.kinds.hpas import (
     AutoscalerTarget,
     HorizontalPodAutoscaler,
@@ -21,7 +21,7 @@ def hpa(
         "metrics": metrics,
     }
     metadata = {"name": "web", "namespace": "shop"}
-    return folded(
+    return project_object(
         hpa_projection(), {"metadata": metadata, "spec": spec, "status": {"currentMetrics": current}}
     )
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from harness.builders.records import folded, workload
+from harness.builders.records import project_object, workload
 from trimtab.kube.cache.store import Cache
 from trimtab.kube.kinds.metadata import Metadata, metadata_projection
 from trimtab.kube.kinds.ownership import OWNER_INDEX, Ownership, owner_uid
@@ -18,7 +18,7 @@ def owned_by(owner: Workload | Metadata, kind: str) -> dict[str, Any]:
 
 def replica_set(owner: Workload, *, name: str = "web-1") -> Metadata:
     found = {"name": name, "namespace": "shop", "uid": name, "resourceVersion": "1"}
-    return folded(metadata_projection(), {"metadata": {**found, **owned_by(owner, owner.kind)}})
+    return project_object(metadata_projection(), {"metadata": {**found, **owned_by(owner, owner.kind)}})
 
 
 def ownership(*workloads: Workload, between: tuple[Metadata, ...] = ()) -> Ownership:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.builders.records import folded
+from harness.builders.records import project_object
 from trimtab.kube.kinds.nodes import NodeResources
 from trimtab.kube.kinds.pod_requests import pod_requests, template_requests
 from trimtab.kube.kinds.pods import Pod, pod_projection
@@ -31,7 +31,7 @@ def pod(*containers: dict[str, Any], status: dict[str, Any] | None = None, **spe
         "spec": {"containers": containers, **spec},
         "status": status or {},
     }
-    return folded(pod_projection(), manifest)
+    return project_object(pod_projection(), manifest)
 
 
 WEB, LOG = container("web", "500m", "256Mi"), container("log", "100m", "64Mi")
@@ -107,7 +107,7 @@ def test_pod_requests_of_a_resize_are_the_larger_size_until_it_is_done(
 
 def template(**spec: Any) -> NodeResources:
     manifest = {"metadata": {"name": "agent"}, "spec": {"template": {"spec": spec}}}
-    return template_requests(folded(workload_projection(DAEMON_SETS), manifest))
+    return template_requests(project_object(workload_projection(DAEMON_SETS), manifest))
 
 
 def test_template_requests_are_those_of_its_pods() -> None:

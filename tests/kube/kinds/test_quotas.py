@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from harness.builders.records import folded
+from harness.builders.records import project_object
 from trimtab.kube.kinds.quotas import (
     ResourceList,
     ResourceQuota,
@@ -16,7 +16,7 @@ GIB = 1 << 30
 
 
 def quota(hard: dict[str, str], used: dict[str, str] | None = None, **spec: Any) -> ResourceQuota:
-    return folded(
+    return project_object(
         resource_quota_projection(), {**NAMED, "spec": spec, "status": {"hard": hard, "used": used or {}}}
     )
 
@@ -30,7 +30,9 @@ def test_limit_range_is_read_for_containers_and_pods_separately() -> None:
         "defaultRequest": {"memory": "512Mi"},
         "maxLimitRequestRatio": {"cpu": "2500m"},
     }
-    found = folded(limit_range_projection(), {**NAMED, "spec": {"limits": [container, {"type": "Pod"}]}})
+    found = project_object(
+        limit_range_projection(), {**NAMED, "spec": {"limits": [container, {"type": "Pod"}]}}
+    )
     first, second = found.limits
     assert (first.type, second.type) == ("Container", "Pod")
     assert (first.min, first.max) == (ResourceList(50), ResourceList(2000, 4 * GIB))

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from harness.builders.records import folded
+from harness.builders.records import project_object
 from trimtab.kube.kinds.nodes import node_projection
 from trimtab.kube.kinds.workloads import workload_projection
 from trimtab.kube.rest.resources import CRON_JOBS, DEPLOYMENTS
@@ -14,10 +14,10 @@ GPU = {"key": "gpu", "value": "a100", "effect": "NoSchedule"}
 
 def admits(template: dict[str, Any], *taints: dict[str, str], **labels: str) -> bool:
     """By what informers keep of both."""
-    found = folded(
+    found = project_object(
         workload_projection(DEPLOYMENTS), {"spec": {"template": {"spec": {"containers": [], **template}}}}
     )
-    node = folded(
+    node = project_object(
         node_projection(), {"metadata": {"name": "n", "labels": labels}, "spec": {"taints": taints}}
     )
     return found.scheduling.allows_node(node.taints, node.labels)
@@ -60,4 +60,4 @@ def test_node_selector_requires_all_its_labels() -> None:
 def test_scheduling_constraints_are_read_from_cron_job_templates() -> None:
     pod = {"spec": {"containers": [], "nodeSelector": {"disk": "ssd"}}}
     job = {"spec": {"jobTemplate": {"spec": {"template": pod}}}}
-    assert not folded(workload_projection(CRON_JOBS), job).scheduling.allows_node((), ())
+    assert not project_object(workload_projection(CRON_JOBS), job).scheduling.allows_node((), ())

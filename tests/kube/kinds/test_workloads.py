@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.builders.records import folded, workload
+from harness.builders.records import project_object, workload
 from trimtab.kube.kinds.heap_flags import HeapFlags
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import WorkloadKey, workload_projection
@@ -99,7 +99,7 @@ def test_workload_ignores_heap_flags_in_malformed_templates() -> None:
 )
 def test_workload_template_may_have_pod_level_resources(resources: object, *, expected: bool) -> None:
     spec = {"template": {"spec": {"resources": resources, "containers": [{"name": "web"}]}}}
-    found = folded(workload_projection(DEPLOYMENTS), {"metadata": {"name": "web"}, "spec": spec})
+    found = project_object(workload_projection(DEPLOYMENTS), {"metadata": {"name": "web"}, "spec": spec})
     assert found.has_pod_level_resources is expected
     assert [each.name for each in found.containers] == ["web"]
 
@@ -110,7 +110,10 @@ def test_workload_job_that_ran_to_completion_is_finished(kind: str, *, finished:
         {"name": "web", "namespace": "shop"},
         {"conditions": [{"type": kind, "status": "True"}]},
     )
-    assert folded(workload_projection(JOBS), {"metadata": metadata, "status": status}).finished == finished
+    assert (
+        project_object(workload_projection(JOBS), {"metadata": metadata, "status": status}).finished
+        == finished
+    )
 
 
 @pytest.mark.parametrize(
@@ -144,20 +147,25 @@ def test_workload_rolls_out_while_older_pods_will_be_replaced(
     resource: Resource, spec: Object, status: Object, *, rolling: bool
 ) -> None:
     metadata = {"name": "web", "namespace": "shop", "generation": 1}
-    found = folded(workload_projection(resource), {"metadata": metadata, "spec": spec, "status": status})
+    found = project_object(
+        workload_projection(resource), {"metadata": metadata, "spec": spec, "status": status}
+    )
     assert found.is_rolling_out == rolling
 
 
 @pytest.mark.parametrize(("kind", "stays"), [("RollingUpdate", 2), ("OnDelete", 0)])
 def test_workload_stateful_set_has_its_partition(kind: str, stays: int) -> None:
     update = {"type": kind, "rollingUpdate": {"partition": 2}}
-    assert folded(workload_projection(STATEFUL_SETS), {"spec": {"updateStrategy": update}}).partition == stays
+    assert (
+        project_object(workload_projection(STATEFUL_SETS), {"spec": {"updateStrategy": update}}).partition
+        == stays
+    )
 
 
 def test_amounts_in_a_template_of_somebody_elses_kind_may_be_numbers() -> None:
     resources = {"requests": {"cpu": 0.5, "memory": 1 << 30}, "limits": {"cpu": 1, "memory": "2Gi"}}
     template = {"spec": {"containers": [{"name": "web", "resources": resources}]}}
-    (container,) = folded(workload_projection(ROLLOUTS), {"spec": {"template": template}}).containers
+    (container,) = project_object(workload_projection(ROLLOUTS), {"spec": {"template": template}}).containers
     assert container.resources == Resources(500, 1000, 1 << 30, 2 << 30)
 
 
@@ -173,7 +181,7 @@ def test_amounts_in_a_template_of_somebody_elses_kind_may_be_numbers() -> None:
 def test_workload_of_a_custom_kind_may_have_null_in_its_template(odd: Object) -> None:
     """`resources:` with nothing behind it is kept as null where a kind lets any template in."""
     template = {"spec": {"containers": [{"name": "web", **odd}], "initContainers": None}}
-    (container,) = folded(workload_projection(ROLLOUTS), {"spec": {"template": template}}).containers
+    (container,) = project_object(workload_projection(ROLLOUTS), {"spec": {"template": template}}).containers
     assert container.resources == Resources()
 
 
@@ -183,7 +191,7 @@ def test_workload_reads_argo_rollouts_with_generation_as_text() -> None:
         "spec": {"replicas": 2, "strategy": {"canary": {}}, "template": TEMPLATE},
         "status": {"observedGeneration": "7", "replicas": 2, "updatedReplicas": 2, "readyReplicas": 1},
     }
-    found = folded(workload_projection(ROLLOUTS), manifest)
+    found = project_object(workload_projection(ROLLOUTS), manifest)
     assert found.key == WorkloadKey("Rollout.argoproj.io", "shop", "web")
     assert (found.is_spec_observed, found.replicas, found.updated_replicas, found.ready_replicas) == (
         True,
@@ -208,7 +216,7 @@ def test_workload_of_a_custom_kind_may_have_fields_of_any_form(
     template: Any, strategy: Any, selector: Any
 ) -> None:
     spec = {"template": template, "updateStrategy": strategy, "selector": selector}
-    found = folded(
+    found = project_object(
         workload_projection(ROLLOUTS), {"metadata": {"name": "web", "namespace": "shop"}, "spec": spec}
     )
     assert found.name == "web"
@@ -225,7 +233,9 @@ def test_jobs_run_now_and_then() -> None:
 def test_workloads_of_one_template_share_their_containers() -> None:
     shape = workload_projection(DEPLOYMENTS)
     first, second = (
-        folded(shape, {"metadata": {"name": name, "namespace": "shop"}, "spec": {"template": TEMPLATE}})
+        project_object(
+            shape, {"metadata": {"name": name, "namespace": "shop"}, "spec": {"template": TEMPLATE}}
+        )
         for name in ("a", "b")
     )
     assert first.containers is second.containers
@@ -245,7 +255,7 @@ def test_custom_kind_is_read_whatever_its_fields_hold(
             {"metadata": metadata, "spec": spec, "status": status},
             {"metadata": metadata, "spec": fields, "status": {"ready": ready, "active": ready}},
         ):
-            assert folded(shape, manifest).name == "web"
+            assert project_object(shape, manifest).name == "web"
 
 
 def test_custom_kind_named_after_a_built_in_one_is_read_like_it() -> None:
@@ -255,7 +265,7 @@ def test_custom_kind_named_after_a_built_in_one_is_read_like_it() -> None:
         "spec": {"replicas": 3, "updateStrategy": {"rollingUpdate": {"partition": 2}}},
         "status": {"replicas": 3, "updatedReplicas": 0, "currentRevision": "a", "updateRevision": "b"},
     }
-    found = folded(theirs, manifest)
+    found = project_object(theirs, manifest)
     assert (found.partition, found.is_rolling_out) == (2, True)
     odd = {**manifest, "status": {**manifest["status"], "readyReplicas": True}}
-    assert folded(theirs, odd).is_rolling_out
+    assert project_object(theirs, odd).is_rolling_out

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.builders.records import folded, policy, workload
+from harness.builders.records import policy, project_object, workload
 from trimtab.actuation.hold import Hold
 from trimtab.api.optimizationpolicy import MaintenanceWindow, OptimizationPolicySpec
 from trimtab.kube.kinds.metadata import Metadata, metadata_projection
@@ -37,7 +37,7 @@ def effective_policy(found: Policy | None = None, **settings: Any) -> EffectiveP
 
 def with_guardrail(query: str) -> Policy:
     metadata = {"name": "p", "namespace": "shop", "uid": "p", "annotations": {GUARDRAIL_ANNOTATION: query}}
-    return folded(policy_projection(), {"metadata": metadata, "spec": {}})
+    return project_object(policy_projection(), {"metadata": metadata, "spec": {}})
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_resolver_adds_the_guardrail_of_a_policy() -> None:
 
 def namespace(name: str, **labels: str) -> Metadata:
     metadata = {"name": name, "uid": name, "labels": labels}
-    return folded(metadata_projection(), {"metadata": metadata})
+    return project_object(metadata_projection(), {"metadata": metadata})
 
 
 def resolver(informers: FakeInformerSet, **settings: Any) -> PolicyResolver:

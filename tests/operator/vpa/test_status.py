@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.builders.records import folded, workload
+from harness.builders.records import project_object, workload
 from trimtab.api.quantity import parse_memory_bytes, parse_millicores
 from trimtab.kube.kinds.hpas import AutoscalerTarget
 from trimtab.kube.kinds.vpas import VerticalPodAutoscaler, vpa_projection
@@ -38,7 +38,7 @@ def vpa(
         },
         "status": status or {},
     }
-    return folded(SHAPE, manifest)
+    return project_object(SHAPE, manifest)
 
 
 def proposal(cpu: float = 500.0, memory: float = 400.0 * MIB) -> Proposal:

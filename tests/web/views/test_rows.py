@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from harness.builders.objects import node
-from harness.builders.records import folded, workload
+from harness.builders.records import project_object, workload
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec, PolicyMode
 from trimtab.kube.kinds.nodes import node_projection
 from trimtab.kube.kinds.pods import pod_projection
@@ -75,8 +75,8 @@ def test_node_view_counts_pod_level_requests_and_overhead() -> None:
     status = {"phase": "Running", "qosClass": "Burstable"}
     manifest = {"metadata": {"name": "web-0", "namespace": "shop"}, "spec": spec, "status": status}
     card = build_node_summary(
-        folded(node_projection(), node("n1")),
-        [folded(pod_projection(), manifest)],
+        project_object(node_projection(), node("n1")),
+        [project_object(pod_projection(), manifest)],
         {},
         None,
         last_sample=None,

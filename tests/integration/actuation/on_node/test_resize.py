@@ -157,7 +157,7 @@ def falling(node_cluster: Cluster) -> Iterator[Deployed]:
         yield Deployed(node_cluster, namespace, "Deployment", body, runs=False)
 
 
-class Refused(NamedTuple):
+class RejectedResize(NamedTuple):
     """What became of a resize that the runtime does not take."""
 
     report: ReconcileResult
@@ -166,10 +166,10 @@ class Refused(NamedTuple):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def refused(node_cluster: Cluster) -> Iterator[Early[Refused]]:
+def rejected_resize(node_cluster: Cluster) -> Iterator[Early[RejectedResize]]:
     """Begun with the first test: after a runtime's refusal a kubelet lets ten seconds pass."""
 
-    def run() -> Refused:
+    def run() -> RejectedResize:
         with fresh_namespace(node_cluster) as namespace:
             return asyncio.run(_resize_below_what_is_used(node_cluster, namespace))
 
@@ -177,7 +177,7 @@ def refused(node_cluster: Cluster) -> Iterator[Early[Refused]]:
         yield begun
 
 
-async def _resize_below_what_is_used(cluster: Cluster, namespace: str) -> Refused:
+async def _resize_below_what_is_used(cluster: Cluster, namespace: str) -> RejectedResize:
     body = manifest(namespace, replicas=1)
     container = body["spec"]["template"]["spec"]["containers"][0]
     container["args"] = ["-c", "x=$(head -c 12000000 /dev/zero | tr '\\0' x); while :; do sleep 1; done"]
@@ -193,7 +193,7 @@ async def _resize_below_what_is_used(cluster: Cluster, namespace: str) -> Refuse
         report = await driver.until(web.key, wanted, is_reverted)
     (after,) = web.pods()
     restarts = after["status"]["containerStatuses"][0]["restartCount"]
-    return Refused(report, _memory_limit(_container_id(pod)), restarts)
+    return RejectedResize(report, _memory_limit(_container_id(pod)), restarts)
 
 
 async def test_pods_are_resized_in_place_without_a_restart_and_their_cgroups_show_it(
@@ -242,11 +242,11 @@ async def test_resize_without_room_on_the_node_waits_and_is_reverted(
     node_cluster: Cluster, namespace: str, driver: Driver
 ) -> None:
     web = Deployed(node_cluster, namespace, "Deployment", manifest(namespace, replicas=2))
-    room = parse_millicores(
+    free_memory = parse_millicores(
         node_cluster.call("GET", "/api/v1/nodes/localhost")["status"]["allocatable"]["cpu"]
     )
     # One pod of this size fits, and two do not.
-    large = Resources(room * 6 // 10, room, 48 * MIB, 96 * MIB)
+    large = Resources(free_memory * 6 // 10, free_memory, 48 * MIB, 96 * MIB)
     wanted = desired_change({"worker": large}, needed_memory=NEED, canary=Canary(percent=100))
     await driver.until(web.key, wanted, lambda _: "Deferred" in web.resizes())
     driver.ahead += DEADLINES.deferred + 1
@@ -303,9 +303,9 @@ async def test_eviction_waits_for_the_disruption_budget(
     assert web.pods()[0]["metadata"]["uid"] != before["metadata"]["uid"]
 
 
-def test_resize_that_the_runtime_rejects_is_reverted(refused: Early[Refused]) -> None:
+def test_resize_that_the_runtime_rejects_is_reverted(rejected_resize: Early[RejectedResize]) -> None:
     """A limit below what is in use: the need that we were told of was wrong."""
-    report, memory_limit, restarts = refused.outcome()
+    report, memory_limit, restarts = rejected_resize.outcome()
     assert report.annotations
     assert report.annotations.reverted
     assert "container runtime rejected it" in report.annotations.reverted.why
@@ -325,12 +325,12 @@ async def test_crash_looping_pod_is_replaced_instead_of_resized(falling: Deploye
         return True
 
     rest()
-    (fallen,) = falling.pods()
+    (crashed,) = falling.pods()
     await driver.until(falling.key, wanted, lambda report: rest() and "is not in effect yet" in report.reason)
     driver.ahead += DEADLINES.crash_loop
     report = await driver.until(falling.key, wanted, is_applied)
     assert report.annotations
     (pod,) = falling.pods()
-    assert pod["metadata"]["name"] != fallen["metadata"]["name"]
+    assert pod["metadata"]["name"] != crashed["metadata"]["name"]
     assert _memory_limit(_container_id(pod)) == 400 * MIB
     assert pod["status"]["containerStatuses"][0]["restartCount"] == 0

@@ -57,9 +57,7 @@ def _all_knobs(path: str) -> dict[KnobRef, Value]:
 
 
 def _held(surface: KnobFiles, spots: dict[KnobRef, Value]) -> dict[KnobRef, Value]:
-    return {
-        spot: surface.normalize(spot, value) for spot in spots if (value := surface.read(spot)) is not None
-    }
+    return {ref: surface.normalize(ref, value) for ref in spots if (value := surface.read(ref)) is not None}
 
 
 def test_executor_writes_reads_and_restores_every_knob(
@@ -71,7 +69,7 @@ def test_executor_writes_reads_and_restores_every_knob(
     executor = Executor(surface, journal)
     done = executor.apply(wanted, now=0.0)
     assert not done.rejected
-    assert _held(surface, wanted) == {spot: surface.normalize(spot, value) for spot, value in wanted.items()}
+    assert _held(surface, wanted) == {ref: surface.normalize(ref, value) for ref, value in wanted.items()}
     assert executor.apply(wanted, now=1.0).written == []
     assert not executor.release(now=2.0).rejected
     assert _held(surface, wanted) == before
@@ -108,9 +106,9 @@ def test_kernel_rejects_what_the_arbiter_clips(
     quota, burst = KnobRef(path, k.CPU_QUOTA), KnobRef(path, k.CPU_BURST)
     surface.write(quota, 50_000)
     surface.write(burst, 40_000)
-    for spot, value in ((quota, 30_000), (burst, 60_000)):
+    for ref, value in ((quota, 30_000), (burst, 60_000)):
         with pytest.raises(OSError, match="Invalid argument"):
-            surface.write(spot, value)
+            surface.write(ref, value)
     executor = Executor(surface, journal)
     for amount in (30_000, 90_000, 10_000):
         decided, _ = validate_values({quota: amount, burst: 10 * amount}, executor.build_baseline())
@@ -134,7 +132,7 @@ def test_executor_raises_parents_first_and_lowers_them_last(
     executor = Executor(surface, journal)
     for cpus in (ONE, CPUS, CPUS - ONE, ONE):
         wanted: dict[KnobRef, Value] = {KnobRef(path, k.CPUSET_CPUS): cpus for path in paths}
-        now = {spot: surface.read(spot) or frozenset() for spot in wanted}
+        now = {ref: surface.read(ref) or frozenset() for ref in wanted}
         planned = order_writes(wanted, now)
         done = executor.apply(wanted, now=0.0)
         assert done.written == planned
@@ -150,22 +148,27 @@ def test_qos_controller_resolves_two_strategies_on_one_knob(
     kubepods: Kubepods, surface: KnobFiles, journal: RestoreJournal
 ) -> None:
     _, [path] = kubepods.pod()
-    spot, executor = KnobRef(path, k.CPU_QUOTA), Executor(surface, journal)
-    bold = KnobRequest(ref=spot, value=90_000, strategy="bold", reason="", precedence=Precedence.PRIORITY)
+    ref, executor = KnobRef(path, k.CPU_QUOTA), Executor(surface, journal)
+    bold = KnobRequest(ref=ref, value=90_000, strategy="bold", reason="", precedence=Precedence.PRIORITY)
     careful = KnobRequest(
-        ref=spot,
+        ref=ref,
         value=40_000,
         strategy="careful",
         reason="",
         precedence=Precedence.SAFETY,
         bound=BoundType.AT_MOST,
     )
-    for wishes, value in (([bold, careful], 40_000), ([careful], 40_000), ([bold], 90_000), ([], UNLIMITED)):
-        decided, conflicts = resolve_requests(wishes, executor.build_baseline().value)
+    for requests, value in (
+        ([bold, careful], 40_000),
+        ([careful], 40_000),
+        ([bold], 90_000),
+        ([], UNLIMITED),
+    ):
+        decided, conflicts = resolve_requests(requests, executor.build_baseline().value)
         admitted, _ = validate_values(decided, executor.build_baseline())
         assert not executor.apply(admitted, now=0.0).rejected
-        assert surface.read(spot) == value
-        assert len(conflicts) == (len(wishes) == 2)
+        assert surface.read(ref) == value
+        assert len(conflicts) == (len(requests) == 2)
 
 
 class Deadly(KnobFiles):
@@ -173,8 +176,8 @@ class Deadly(KnobFiles):
 
     left = 0
 
-    def write(self, spot: KnobRef, value: Value) -> None:
-        super().write(spot, value)
+    def write(self, ref: KnobRef, value: Value) -> None:
+        super().write(ref, value)
         type(self).left -= 1
         if not self.left:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -213,7 +216,7 @@ def test_executor_forgets_removed_pods(
     kubepods.remove(pod)
     done = executor.apply(_all_knobs(path) | _all_knobs(other), now=61.0)
     assert not done.rejected
-    assert {spot.path for spot in journal.originals} == {other}
+    assert {ref.path for ref in journal.originals} == {other}
     kubepods.remove(stays)
     assert not executor.release(now=62.0).rejected
     assert not journal.originals

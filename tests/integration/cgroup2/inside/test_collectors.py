@@ -16,11 +16,11 @@ CLOCK, SWITCHES = (1, 0), (1, 3)
 """Events that the kernel counts itself: an emulated processor has no counters of its own."""
 
 
-def test_cpu_collector_reports_kernel_counters(kubepods: Kubepods) -> None:
+def test_cpu_collector_reports_has_cpi(kubepods: Kubepods) -> None:
     measured.cpu_is_what_the_kernel_counted(kubepods)
 
 
-def test_memory_collector_reports_kernel_counters(kubepods: Kubepods) -> None:
+def test_memory_collector_reports_has_cpi(kubepods: Kubepods) -> None:
     measured.memory_is_what_the_kernel_counted(kubepods, Path("/tmp/shared"))
 
 
@@ -75,9 +75,9 @@ def test_cpi_collector_survives_a_cpu_going_offline(kubepods: Kubepods) -> None:
     switch.write_text("1")
     series.now = 1000.0
 
-    def counted() -> bool:
+    def has_cpi() -> bool:
         cpi.collect(view, series)
         return series.latest(container_subject(pod.uid, "c0"), Metric.CPI) is not None
 
-    measured.until(counted)
+    measured.until(has_cpi)
     cpi.close()

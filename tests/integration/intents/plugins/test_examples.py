@@ -96,10 +96,10 @@ def test_go_example_actuator_is_planned_and_executes(
             now=0.0,
             budget=SearchBudget(),
         )
-        (deed,) = plan.actions
-        assert deed.actuator == "brownout"
-        assert deed.after.objectives["p99"] == pytest.approx(0.09)
-        refused = remote.execute(deed, target=WorkloadKey("Deployment", "shop", "web"), state=STATE)
+        (action,) = plan.actions
+        assert action.actuator == "brownout"
+        assert action.after.objectives["p99"] == pytest.approx(0.09)
+        refused = remote.execute(action, target=WorkloadKey("Deployment", "shop", "web"), state=STATE)
         assert refused == ""
         assert (tmp_path / "shop_Deployment_web").read_text() == "1"
     finally:

@@ -118,8 +118,8 @@ async def test_exec_plugin_gets_arguments_variables_and_its_input(plugin: Plugin
         args=["a b", "c"], env=[{"name": "A", "value": "x"}], provideClusterInfo=True
     )
     await credentials.get_credential()
-    *told, info = (tmp_path / "told").read_text().strip().split("|")
-    assert told == ["a b", "c", "x", os.environ["HOME"]]
+    *received, info = (tmp_path / "told").read_text().strip().split("|")
+    assert received == ["a b", "c", "x", os.environ["HOME"]]
     assert json.loads(info) == {
         "apiVersion": V1,
         "kind": "ExecCredential",
@@ -147,12 +147,12 @@ async def test_exec_plugin_gets_cluster_info_only_on_request(
             "provideClusterInfo": ask,
         }
         await connection(tmp_path, user={"exec": settings}, cluster=cluster).get_identity()
-        told = json.loads((tmp_path / "told").read_text())["spec"].get("cluster")
+        received = json.loads((tmp_path / "told").read_text())["spec"].get("cluster")
         if not ask:
-            assert told is None
+            assert received is None
             continue
-        authority_data = told.pop("certificate-authority-data")
-        assert told == {
+        authority_data = received.pop("certificate-authority-data")
+        assert received == {
             "server": kubeconfigs.SERVER,
             "tls-server-name": "api",
             "proxy-url": "http://proxy:3128",

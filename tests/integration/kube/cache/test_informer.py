@@ -36,20 +36,20 @@ def names(informer: Informer[Metadata]) -> set[str]:
 async def test_informer_removes_its_lag_gauge_when_stopped(client: Client, namespace: str) -> None:
     """Or what a cluster does not have, as most have no VPA, would be further and further behind."""
 
-    def told() -> set[str]:
+    def event_names() -> set[str]:
         names = ("trimtab_informer_lag_seconds", "trimtab_informer_records")
         return {
             name for name in names if REGISTRY.get_sample_value(name, {"resource": "configmaps"}) is not None
         }
 
     informer = Informer(client, CONFIG_MAPS, metadata_projection(), scope=Scope(namespace))
-    assert told() == set()
+    assert event_names() == set()
     following = asyncio.create_task(informer.run())
     await informer.wait_synced(timeout=30)
-    assert len(told()) == 2
+    assert len(event_names()) == 2
     following.cancel()
     await asyncio.wait([following])
-    assert told() == set()
+    assert event_names() == set()
 
 
 async def test_informer_that_is_refused_has_no_lag_until_it_is_granted(
@@ -106,7 +106,7 @@ async def test_informer_that_is_refused_or_fails_for_long_is_not_waited_for(
 
 async def test_informer_lists_and_watches(client: Client, cluster: Cluster, namespace: str) -> None:
     await client.create(CONFIG_MAPS, config_map("old", app="web"), namespace=namespace)
-    async with watching(cluster.kubeconfig, namespace) as (informer, witness):
+    async with watching(cluster.kubeconfig, namespace) as (informer, probe):
         await informer.wait_synced(timeout=30)
         assert names(informer) == {"old"}
         await client.create(CONFIG_MAPS, config_map("new"), namespace=namespace)
@@ -127,7 +127,7 @@ async def test_informer_lists_and_watches(client: Client, cluster: Cluster, name
         )
         await client.delete(CONFIG_MAPS, "old", namespace=namespace)
         await eventually(lambda: names(informer) == {"new"}, what="the deletion is known")
-        assert witness.faults == []
+        assert probe.faults == []
 
 
 async def test_pods_are_folded_to_what_matters(client: Client, namespace: str) -> None:
@@ -195,7 +195,7 @@ async def test_pods_are_folded_to_what_matters(client: Client, namespace: str) -
 async def test_informer_resumes_a_cut_watch_without_a_list(
     client: Client, fault_proxy: FaultProxy, namespace: str
 ) -> None:
-    async with watching(fault_proxy.kubeconfig, namespace) as (informer, witness):
+    async with watching(fault_proxy.kubeconfig, namespace) as (informer, probe):
         await informer.wait_synced(timeout=30)
         for number, fault in enumerate((faults.cut(), faults.tear(), faults.end())):
             await client.create(CONFIG_MAPS, config_map(f"before-{number}"), namespace=namespace)
@@ -205,7 +205,7 @@ async def test_informer_resumes_a_cut_watch_without_a_list(
             await eventually(lambda n=number: f"after-{n}" in names(informer), what="the second is known")  # type: ignore[misc]
         lists = [asked for asked in fault_proxy.asked if asked.query.get("sendInitialEvents")]
         assert len(lists) == 1
-        assert witness.faults == []
+        assert probe.faults == []
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ async def test_informer_lists_again_only_for_an_expired_version_and_reports_dele
 ) -> None:
     await client.create(CONFIG_MAPS, config_map("stays"), namespace=namespace)
     await client.create(CONFIG_MAPS, config_map("goes"), namespace=namespace)
-    async with watching(fault_proxy.kubeconfig, namespace) as (informer, witness):
+    async with watching(fault_proxy.kubeconfig, namespace) as (informer, probe):
         await informer.wait_synced(timeout=30)
         async with fault_proxy.refusing():
             await client.delete(CONFIG_MAPS, "goes", namespace=namespace)
@@ -226,22 +226,22 @@ async def test_informer_lists_again_only_for_an_expired_version_and_reports_dele
                 fault, match=lambda asked: asked.is_watch and "resourceVersion" in asked.query
             )
         await eventually(
-            lambda: names(informer) == {"stays"} and witness.deletions == 2, what="the cache caught up"
+            lambda: names(informer) == {"stays"} and probe.deletions == 2, what="the cache caught up"
         )
         lists = [asked for asked in fault_proxy.asked if asked.query.get("sendInitialEvents")]
         assert len(lists) == 2
-        assert witness.faults == []
+        assert probe.faults == []
 
 
 async def test_informer_resumes_a_silent_watch(
     client: Client, fault_proxy: FaultProxy, namespace: str
 ) -> None:
-    async with watching(fault_proxy.kubeconfig, namespace) as (informer, witness):
+    async with watching(fault_proxy.kubeconfig, namespace) as (informer, probe):
         await informer.wait_synced(timeout=30)
         fault_proxy.strike(faults.silence(), match=IS_WATCH)
         await client.create(CONFIG_MAPS, config_map("unheard"), namespace=namespace)
         await eventually(lambda: "unheard" in names(informer), what="a new connection heard of it")
-        assert witness.faults == []
+        assert probe.faults == []
         assert informer.last_error is None, "silence alone is no trouble"
 
 
@@ -278,12 +278,12 @@ async def test_informer_reads_pages_of_a_server_without_streamed_lists(
     fault_proxy.fail_next(
         faults.status(code), count=99, match=lambda asked: "sendInitialEvents" in asked.query
     )
-    async with watching(fault_proxy.kubeconfig, namespace) as (informer, witness):
+    async with watching(fault_proxy.kubeconfig, namespace) as (informer, probe):
         await informer.wait_synced(timeout=30)
         assert len(informer.cache) == 30
         await client.delete(CONFIG_MAPS, "m007", namespace=namespace)
         await eventually(lambda: len(informer.cache) == 29, what="the watch goes on after the pages")
-        assert witness.faults == []
+        assert probe.faults == []
 
 
 async def test_informer_reads_pages_once_after_a_slow_streamed_list(
@@ -291,18 +291,18 @@ async def test_informer_reads_pages_once_after_a_slow_streamed_list(
 ) -> None:
     await client.create(CONFIG_MAPS, config_map("stays"), namespace=namespace)
     fault_proxy.fail_next(faults.silence(), match=lambda asked: "sendInitialEvents" in asked.query)
-    async with watching(fault_proxy.kubeconfig, namespace) as (informer, witness):
+    async with watching(fault_proxy.kubeconfig, namespace) as (informer, probe):
         await informer.wait_synced(timeout=30)
         fault_proxy.fail_next(faults.status(410), match=IS_WATCH)
         fault_proxy.strike(faults.cut(), match=IS_WATCH)
 
-        def streamed() -> int:
+        def read_stream() -> int:
             return sum("sendInitialEvents" in asked.query for asked in fault_proxy.asked)
 
-        await eventually(lambda: streamed() == 2, what="the list is streamed again")
+        await eventually(lambda: read_stream() == 2, what="the list is streamed again")
         await client.create(CONFIG_MAPS, config_map("new"), namespace=namespace)
         await eventually(lambda: names(informer) == {"stays", "new"}, what="the watch goes on")
-        assert witness.faults == []
+        assert probe.faults == []
 
 
 @pytest.mark.parametrize("refused", [0, 99], ids=["streamed", "in pages"])
@@ -314,13 +314,13 @@ async def test_informer_rejects_a_page_of_an_intermediary(
         faults.status(400), count=refused, match=lambda asked: "sendInitialEvents" in asked.query
     )
     fault_proxy.fail_next(faults.garble(), count=7)
-    async with watching(fault_proxy.kubeconfig, namespace) as (informer, witness):
+    async with watching(fault_proxy.kubeconfig, namespace) as (informer, probe):
         await eventually(
             lambda: isinstance(informer.last_error, KubeResponseError), what="its trouble is told"
         )
         await informer.wait_synced(timeout=30)
         assert names(informer) == {"there"}
-        assert witness.faults == []
+        assert probe.faults == []
 
 
 async def test_informer_accepts_an_empty_list(fault_proxy: FaultProxy, namespace: str) -> None:
@@ -336,7 +336,7 @@ async def test_informer_outlasts_an_absent_server_that_forgot_old_versions(
     client: Client, cluster: Cluster, namespace: str
 ) -> None:
     await client.create(CONFIG_MAPS, config_map("before"), namespace=namespace)
-    async with watching(cluster.kubeconfig, namespace) as (informer, witness):
+    async with watching(cluster.kubeconfig, namespace) as (informer, probe):
         await informer.wait_synced(timeout=30)
         cluster.kill_apiserver()
         await asyncio.sleep(0.5)
@@ -344,7 +344,7 @@ async def test_informer_outlasts_an_absent_server_that_forgot_old_versions(
         cluster.start_apiserver()
         await client.create(CONFIG_MAPS, config_map("after"), namespace=namespace)
         await eventually(lambda: names(informer) == {"before", "after"}, what="the cache caught up")
-        assert witness.faults == []
+        assert probe.faults == []
     decoder = WatchEventDecoder(metadata_projection())
     with pytest.raises(Gone):
         async with client.watch(

@@ -71,7 +71,7 @@ async def test_informer_set_reports_an_absent_server_in_one_line(
 
             assert fault_proxy.strike(faults.cut()) == len(followed)
             await eventually(lambda: bool(broke()), what="it is told")
-            (told,) = broke()
-            assert sorted(told.split(", ")) == sorted(map(str, followed))
+            (broken,) = broke()
+            assert sorted(broken.split(", ")) == sorted(map(str, followed))
         running.cancel()
         await asyncio.wait([running])

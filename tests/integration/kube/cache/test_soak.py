@@ -75,7 +75,7 @@ async def test_informer_cache_equals_the_server_after_minutes_of_faults(
         async with (
             FaultProxy(cluster, plan=FaultPlan(PLAN, seed=SEED)) as proxy,
             # A list that falls silent must not take all the time there is.
-            watching(proxy.kubeconfig, namespace, timeout=3.0) as (informer, witness),
+            watching(proxy.kubeconfig, namespace, timeout=3.0) as (informer, probe),
         ):
             churning = asyncio.create_task(churn(client, namespace, chance, until))
             striking = asyncio.create_task(strike_now_and_then(proxy, random.Random(SEED + 1), until))
@@ -96,10 +96,10 @@ async def test_informer_cache_equals_the_server_after_minutes_of_faults(
             late = _memory()
     finally:
         tracemalloc.stop()
-    print(f"seed {SEED}: injected {dict(proxy.injected)}, {witness.deletions} deletions told")
-    assert witness.faults == []
-    assert {record.name: record.version for record in witness.known.values()} == on_server
-    assert witness.deletions > SECONDS / 4
+    print(f"seed {SEED}: injected {dict(proxy.injected)}, {probe.deletions} deletions told")
+    assert probe.faults == []
+    assert {record.name: record.version for record in probe.known.values()} == on_server
+    assert probe.deletions > SECONDS / 4
     assert sum(proxy.injected.values()) > SECONDS / 4
     assert late - early < 1_500_000, f"memory grew from {early} to {late} bytes"
 

@@ -41,7 +41,7 @@ async def test_informer_finds_and_repairs_a_missed_event(
 ) -> None:
     if event != "ADDED":
         await client.create(CONFIG_MAPS, config_map("web"), namespace=namespace)
-    async with watching(fault_proxy.kubeconfig, namespace, patience=OFTEN) as (informer, witness):
+    async with watching(fault_proxy.kubeconfig, namespace, patience=OFTEN) as (informer, probe):
         await informer.wait_synced(timeout=30)
         old = informer.cache.get("web", namespace)
         before = drift()
@@ -68,7 +68,7 @@ async def test_informer_finds_and_repairs_a_missed_event(
         [line] = [each for each in logs if each["event"] == "informer.drift_found"]
         assert line["objects"] == [f"{namespace}/web"]
         assert (informer.cache.get("web", namespace) is None) is (event == "DELETED")
-        assert witness.faults == []
+        assert probe.faults == []
 
 
 async def test_informer_finds_no_drift_while_objects_come_and_go(
@@ -76,7 +76,7 @@ async def test_informer_finds_no_drift_while_objects_come_and_go(
 ) -> None:
     """The cache is always a moment behind the server, which is no missed event."""
     timeouts = replace(OFTEN, verify_interval=0.02)
-    async with watching(fault_proxy.kubeconfig, namespace, patience=timeouts) as (informer, witness):
+    async with watching(fault_proxy.kubeconfig, namespace, patience=timeouts) as (informer, probe):
         await informer.wait_synced(timeout=30)
         before, compared = drift(), verified()
 
@@ -95,7 +95,7 @@ async def test_informer_finds_no_drift_while_objects_come_and_go(
         await asyncio.gather(*map(come_and_go, range(5)))
         await eventually(lambda: verified() > compared + 50, what="many objects are compared")
         assert drift() == before
-        assert witness.faults == []
+        assert probe.faults == []
 
 
 async def test_verifier_compares_all_pages_in_turn(client: Client, namespace: str) -> None:

@@ -52,7 +52,7 @@ class Schemas:
         self._schemas: dict[str, Schema] = document["components"]["schemas"]
 
     @classmethod
-    def published(cls, cluster: Cluster, resource: Resource) -> "Schemas":
+    def published_schemas(cls, cluster: Cluster, resource: Resource) -> "Schemas":
         """Those that the API server publishes for a resource's group."""
         group = f"apis/{resource.api_version}" if resource.group else f"api/{resource.api_version}"
         return cls(cluster.call("GET", f"/openapi/v3/{group}"))
@@ -72,7 +72,7 @@ class Schemas:
 
     def _values(self, schema: Schema, kind: inspect.Type | None, path: str) -> Value:
         kind = _plain(kind)
-        name, schema = self._resolved(schema)
+        name, schema = self._resolve(schema)
         if name == _QUANTITY:
             return quantities
         if name == _METADATA or "x-kubernetes-group-version-kind" in schema:
@@ -107,7 +107,7 @@ class Schemas:
             field: self._values(properties[field], each, f"{path}.{field}") for field, each in read.items()
         }
         for field in required & parts.keys() - _NEVER_EMPTY:
-            if self._resolved(properties[field])[1].get("type") == "array":
+            if self._resolve(properties[field])[1].get("type") == "array":
                 # Go writes an empty list that is not to be left out as null.
                 parts[field] |= st.none()
         return st.fixed_dictionaries(
@@ -115,7 +115,7 @@ class Schemas:
             optional={field: each for field, each in parts.items() if field not in required},
         )
 
-    def _resolved(self, schema: Schema) -> tuple[str, Schema]:
+    def _resolve(self, schema: Schema) -> tuple[str, Schema]:
         """A schema behind its references, and the name of the last."""
         name = ""
         while reference := schema.get("$ref") or next(

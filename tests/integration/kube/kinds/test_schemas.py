@@ -71,7 +71,7 @@ _KNOWN: dict[tuple[Resource, type[Any]], st.SearchStrategy[Any]] = {}
 def _objects(cluster: Cluster, resource: Resource, wire: type[Any]) -> st.SearchStrategy[Any]:
     if (resource, wire) not in _KNOWN:
         cluster.learn()
-        schemas = Schemas.published(cluster, resource)
+        schemas = Schemas.published_schemas(cluster, resource)
         _KNOWN[resource, wire] = schemas.values(schemas.kind(resource), wire, path=resource.kind)
     return _KNOWN[resource, wire]
 
@@ -95,7 +95,7 @@ class _MistypedWire(msgspec.Struct):
 def test_schemas_show_a_field_that_is_misspelt_or_of_another_type(cluster: Cluster) -> None:
     """The check itself: it has to see the mistakes that it is there for."""
     cron_jobs = BUILT_IN[-1]
-    schemas = Schemas.published(cluster, cron_jobs)
+    schemas = Schemas.published_schemas(cluster, cron_jobs)
     kind = schemas.kind(cron_jobs)
     with pytest.raises(UnknownFieldError, match=r"CronJob\.status\.observedGenerations"):
         schemas.values(kind, _MisspeltWire, path="CronJob")

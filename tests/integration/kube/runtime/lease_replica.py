@@ -21,7 +21,7 @@ from trimtab.kube.runtime.leader_election import LeaderElector, LeadershipLost
 from trimtab.kube.runtime.lease_rules import LeaseTiming
 
 
-class Replica:
+class LeaseReplica:
     def __init__(self, candidate: LeaderElector, journal: str, name: str) -> None:
         self.candidate = candidate
         self.name = name
@@ -67,7 +67,7 @@ async def main(kubeconfig: str, namespace: str, lease: str, journal: str, name: 
             timing=LeaseTiming(*map(float, timing)),
             now=lambda: datetime.now(UTC),
         )
-        replica = Replica(candidate, journal, name)
+        replica = LeaseReplica(candidate, journal, name)
         async with asyncio.TaskGroup() as group:
             group.create_task(replica.stand())
             while True:

@@ -473,13 +473,13 @@ class Replicas:
         lines = [line.split() for line in self._journal.read_text().splitlines()]
         return [Line(float(at), who, int(pid), int(term), what) for at, who, pid, term, what in lines]
 
-    def deeds(self) -> list[Line]:
+    def writes(self) -> list[Line]:
         return [line for line in self.journal() if line.what != "stands"]
 
     def kill(self, leader: Line) -> Line:
         """Kill a leader; the answer is the last that it did."""
         self.processes[leader.who].kill()
-        return [line for line in self.deeds() if line.pid == leader.pid][-1]
+        return [line for line in self.writes() if line.pid == leader.pid][-1]
 
     def next_leader(self, *, after: float = 0.0, other_than: str = "") -> Line:
         """Wait for the first sign of a new term."""
@@ -502,7 +502,7 @@ class Replicas:
     def check_one_at_a_time(self) -> int:
         """Terms never overlap, also when counted to the last sign of life; the number of terms."""
         terms: dict[tuple[str, int, int], list[float]] = {}
-        for line in self.deeds():
+        for line in self.writes():
             terms.setdefault((line.who, line.pid, line.term), []).append(line.at)
         spans = sorted((min(times), max(times), who) for who, times in terms.items())
         for (_, end, former), (begin, _, latter) in itertools.pairwise(spans):
@@ -561,7 +561,7 @@ def test_elector_process_hands_over_at_once_on_termination(
         leader = replicas.next_leader()
         replicas.processes[leader.who].stop()
         replicas.next_leader(after=leader.at, other_than=leader.who)
-        assert [line for line in replicas.deeds() if line.who == leader.who][-1].what == "end"
+        assert [line for line in replicas.writes() if line.who == leader.who][-1].what == "end"
         replicas.check_one_at_a_time()
     finally:
         replicas.stop()

@@ -91,7 +91,7 @@ def place_of_its_own(cluster: Cluster) -> Iterator[str]:
         assert cluster.call("GET", f"/apis/apps/v1/namespaces/{namespace}/deployments")["items"] == []
 
 
-def said(cluster: Cluster, *command: str) -> str:
+def read_output(cluster: Cluster, *command: str) -> str:
     """What a program prints that uses this cluster."""
     environment = os.environ | cluster.environment
     return subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
@@ -109,7 +109,7 @@ def kernel(node_cluster: Cluster) -> Iterator[Early[Sequence[PeriodRecord]]]:
             place = EmulationConfig(namespace=namespace, period=PERIOD, source_settings=DIRECT)
             return (await run_stress(client, COURSES, place, periods=PERIODS, sizes=SIZES)).entries
 
-    def undisturbed() -> Sequence[PeriodRecord]:
+    def without_interference() -> Sequence[PeriodRecord]:
         before = file.read_text()
         file.write_text("262144" if first else "10000")
         try:
@@ -118,7 +118,7 @@ def kernel(node_cluster: Cluster) -> Iterator[Early[Sequence[PeriodRecord]]]:
         finally:
             file.write_text(before)
 
-    with early(undisturbed) as begun:
+    with early(without_interference) as begun:
         yield begun
 
 
@@ -142,7 +142,7 @@ def resizing(node_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) ->
     def run() -> Any:
         with place_of_its_own(node_cluster) as namespace:
             return json.loads(
-                said(node_cluster, trimtab, "stress", "late", "--namespace", namespace, *options)
+                read_output(node_cluster, trimtab, "stress", "late", "--namespace", namespace, *options)
             )
 
     with early(run) as begun:
@@ -176,8 +176,8 @@ def episode(node_cluster: Cluster) -> Iterator[Early[list[Step]]]:
                     alike.observation_space,
                     alike.action_space,
                 )
-                seen, told = env.reset(seed=1)
-                return [(seen, 0.0, False, False, told), env.step(SMALLER), env.step(SMALLER)]
+                seen, info = env.reset(seed=1)
+                return [(seen, 0.0, False, False, info), env.step(SMALLER), env.step(SMALLER)]
             finally:
                 env.close()
                 env.close()  # as wrappers do that were closed already
@@ -193,7 +193,9 @@ def example(node_cluster: Cluster) -> Iterator[Early[list[str]]]:
 
     def run() -> list[str]:
         with place_of_its_own(node_cluster) as namespace:
-            return said(node_cluster, sys.executable, str(SCRIPT), namespace, *brief, *SETTINGS).splitlines()
+            return read_output(
+                node_cluster, sys.executable, str(SCRIPT), namespace, *brief, *SETTINGS
+            ).splitlines()
 
     with early(run) as begun:
         yield begun
@@ -202,7 +204,7 @@ def example(node_cluster: Cluster) -> Iterator[Early[list[str]]]:
 # The kernel and the physics
 
 
-def simulated() -> list[PeriodRecord]:
+def run_physics() -> list[PeriodRecord]:
     """What the physics makes of it, on a node like this one."""
     rows = Containers.empty(len(COURSES))
     nodes = Nodes.from_capacity(np.array([float(os.cpu_count() or 1)]), np.array([64.0 * 2**30]))
@@ -260,11 +262,11 @@ def mean(values: Sequence[float]) -> float:
 
 
 def test_emulator_physics_match_the_kernel(kernel: Early[Sequence[PeriodRecord]]) -> None:
-    real, physics = kernel.outcome(), simulated()
+    real, physics = kernel.outcome(), run_physics()
     for entry in real:
         print(entry)  # what a failure is told with
-    (killed, when), (told, due) = first_kill(real), first_kill(physics)
-    assert killed == told == "grows"
+    (killed, when), (info, due) = first_kill(real), first_kill(physics)
+    assert killed == info == "grows"
     assert 0 <= when - due <= KILLED
     for pod in COURSES:
         for number in range(3 if pod != "grows" else 2):
@@ -279,26 +281,26 @@ def test_emulator_physics_match_the_kernel(kernel: Early[Sequence[PeriodRecord]]
 
 
 def test_emulator_shrinks_an_oversized_pod_without_a_restart(resizing: Early[Any]) -> None:
-    told = resizing.outcome()
-    requests = [entry["cpu_request"] for entry in told["periods"]]
+    info = resizing.outcome()
+    requests = [entry["cpu_request"] for entry in info["periods"]]
     assert len(requests) == 7
     assert requests[0] == 0.3
     assert requests[-1] < 0.2
-    assert told["periods"][-1]["memory_request"] < told["periods"][0]["memory_request"]
-    assert told["summary"]["resizes"] >= 1
-    assert told["summary"]["ooms"] == 0
-    assert told["summary"]["unheard"] == 0
-    assert told["refusals"] == []
+    assert info["periods"][-1]["memory_request"] < info["periods"][0]["memory_request"]
+    assert info["summary"]["resizes"] >= 1
+    assert info["summary"]["ooms"] == 0
+    assert info["summary"]["unheard"] == 0
+    assert info["refusals"] == []
 
 
 def test_emulator_agent_sizes_a_real_pod_like_a_simulated_one(episode: Early[list[Step]]) -> None:
-    (begun, *_), (seen, reward, ended, truncated, told), (last, _, _, over, at_last) = episode.outcome()
+    (begun, *_), (seen, reward, ended, truncated, info), (last, _, _, over, at_last) = episode.outcome()
     space = SizingEnv().observation_space
     assert all(space.contains(state) for state in (begun, seen, last))
     assert begun[2] == 0.3
     assert reward < 0
-    assert told["change"] == 2
-    assert set(Weights._fields) < told.keys()
+    assert info["change"] == 2
+    assert set(Weights._fields) < info.keys()
     assert (ended, truncated) == (False, False)
     assert over
     assert at_last["change"] == 0
@@ -306,9 +308,9 @@ def test_emulator_agent_sizes_a_real_pod_like_a_simulated_one(episode: Early[lis
 
 
 def test_emulator_example_leads_a_pod_through_hours_and_removes_it(example: Early[list[str]]) -> None:
-    told = example.outcome()
-    assert [line.split()[:2] for line in told if " requested " in line] == [
+    info = example.outcome()
+    assert [line.split()[:2] for line in info if " requested " in line] == [
         [f"{half / 2}", "h"] for half in range(6)
     ]
-    (periods,) = [line.split() for line in told if line.startswith("periods")]
+    (periods,) = [line.split() for line in info if line.startswith("periods")]
     assert periods == ["periods", "6"]

@@ -40,7 +40,7 @@ def test_shipped_training_script_makes_usable_weights(
     monkeypatch.setattr(sys, "argv", [str(SCRIPT), str(traces), "--learner", learner, *brief])
     runpy.run_path(str(SCRIPT), run_name="__main__")
     assert capsys.readouterr().out.startswith("   1 ")
-    told = json.loads((tmp_path / "weights.json").read_text())
-    assert (told["learner"], told["updates"]) == (learner, 2)
-    assert told["command"].endswith("--brief")
+    written = json.loads((tmp_path / "weights.json").read_text())
+    assert (written["learner"], written["updates"]) == (learner, 2)
+    assert written["command"].endswith("--brief")
     strategy(used_by, 1, weights=str(tmp_path / "weights.npz"))  # refuses what it cannot use

@@ -89,8 +89,8 @@ def test_training_improves_and_resumes(make: Callable[[], Learner], updates: int
     assert list(again.arrays()) == list(steady.arrays())
     for one, other in zip(steady.arrays().values(), again.arrays().values(), strict=True):
         np.testing.assert_array_equal(one, other)
-    told = list(csv.DictReader((parts / loop.FIGURES).read_text().splitlines()))
-    assert [float(row["update"]) for row in told] == list(range(1, updates + 1))
+    loaded = list(csv.DictReader((parts / loop.FIGURES).read_text().splitlines()))
+    assert [float(row["update"]) for row in loaded] == list(range(1, updates + 1))
     assert list(whole.glob("events.out.tfevents.*"))
 
 
@@ -165,10 +165,10 @@ def test_training_rejects_a_run_with_other_settings(
         ),
     }
     before = (tmp_path / provenance.RUN_FILE).read_text()
-    for told, other in others.items():
+    for loaded, other in others.items():
         stage = replace(STAGE, course=other)
         learner = SacLearner(seed=1, config=SacConfig(stage=stage, hidden=8, steps=20, batch=128, rate=5e-3))
-        with pytest.raises(TrimtabError, match=re.escape(told)):
+        with pytest.raises(TrimtabError, match=re.escape(loaded)):
             loop.train(learner, tmp_path, updates=2)
     assert (tmp_path / provenance.RUN_FILE).read_text() == before
     (tmp_path / provenance.RUN_FILE).unlink()
@@ -201,9 +201,9 @@ def test_training_model_cards_match_the_code() -> None:
     folder = Path(str(files("trimtab.lab.neural"))) / "weights"
     found = {path.stem: msgspec.json.decode(path.read_bytes()) for path in folder.glob("*.json")}
     assert found.keys() == {"forecaster", "ppo", "sac"}
-    for name, told in found.items():
-        card = msgspec.convert(told, ModelCard, strict=True)
-        assert msgspec.json.decode(msgspec.json.encode(card)) == told  # nothing that no code writes
+    for name, loaded in found.items():
+        card = msgspec.convert(loaded, ModelCard, strict=True)
+        assert msgspec.json.decode(msgspec.json.encode(card)) == loaded  # nothing that no code writes
         assert card.learner == name
         assert card.curve[-1][0] == card.updates
 
@@ -245,7 +245,7 @@ def test_training_agent_explores_as_far_as_it_learns() -> None:
     np.testing.assert_allclose(chosen, learned, rtol=1e-3, atol=1e-3)
 
 
-def gapped() -> RolloutConfig:
+def with_gaps() -> RolloutConfig:
     """Containers of which nothing is known in every third hour."""
     trace = generate_sample_trace(4)
     hour = round(3600 / trace.step)
@@ -257,14 +257,14 @@ def gapped() -> RolloutConfig:
 
 
 def test_training_agent_ignores_hours_without_samples() -> None:
-    sac_learner = SacLearner(seed=1, config=SacConfig(stage=gapped(), hidden=8, steps=2, batch=16))
+    sac_learner = SacLearner(seed=1, config=SacConfig(stage=with_gaps(), hidden=8, steps=2, batch=16))
     figures = sac_learner.learn()
     [remembered] = sac_learner._replay_buffer
     assert 0.5 < remembered.measured.mean() < 0.8
     assert (remembered.rewards[~remembered.measured] == 0.0).all()
     assert figures["reward"] == pytest.approx(remembered.rewards[remembered.measured].mean())
     assert len(sac_learner._collect_transitions()[0]) == remembered.measured.sum()
-    plan = PpoConfig(stage=gapped(), hidden=8, batch=16, updates=2)
+    plan = PpoConfig(stage=with_gaps(), hidden=8, batch=16, updates=2)
     assert np.isfinite(list(PpoLearner(seed=1, config=plan).learn().values())).all()
 
 

@@ -287,19 +287,19 @@ async def test_cri_proxy_runs_pods_while_the_agent_is_down(
         namespace="", pod="", uid="", container="", cgroup_parent="/kubepods/burstable/pod1"
     )
 
-    async def is_told_its_tier(name: str) -> bool:
+    async def has_tier_in_environment(name: str) -> bool:
         await asyncio.to_thread(pods.run, name, cpu_limit="500m")
         return "TRIMTAB_QOS=LS" in (await asyncio.to_thread(pods.said, name)).splitlines()
 
     try:
         agent.start()
         await _answers(AgentClient(proxy.sockets / "agent"), like)
-        assert await is_told_its_tier("before")
+        assert await has_tier_in_environment("before")
         agent.kill()
-        assert not await is_told_its_tier("meanwhile")
+        assert not await has_tier_in_environment("meanwhile")
         agent.start()
         await _answers(AgentClient(proxy.sockets / "agent"), like)
-        assert await is_told_its_tier("after")
+        assert await has_tier_in_environment("after")
     finally:
         agent.stop()
         node_cluster.call("DELETE", f"{POLICIES}/hooked")

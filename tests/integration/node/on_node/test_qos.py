@@ -93,7 +93,7 @@ def test_cpusuppress_limits_a_cpu_burner_and_restores_it(
         assert isinstance(found, int)
         return found
 
-    def tell(*command: str) -> None:
+    def run_in_container(*command: str) -> None:
         node_cluster.kubectl("exec", "service", f"--namespace={namespace}", "--", *command)
 
     whole = 100_000 * (os.cpu_count() or 1)
@@ -102,9 +102,9 @@ def test_cpusuppress_limits_a_cpu_burner_and_restores_it(
     agent.start()
     agent.wait_until(lambda: quota() > idle, timeout=180)
 
-    tell("touch", "/go")
+    run_in_container("touch", "/go")
     wait_for(lambda: 0 < quota() < busy, what="the burner to be squeezed", timeout=180)
-    tell("rm", "/go")
+    run_in_container("rm", "/go")
     wait_for(lambda: quota() > idle, what="the burner to be let go", timeout=180)
 
     agent.kill()
@@ -114,7 +114,7 @@ def test_cpusuppress_limits_a_cpu_burner_and_restores_it(
     agent.wait_until(lambda: quota() == UNLIMITED, timeout=180)
 
 
-def _sampled(value: Callable[[], float], *, times: int, every: float) -> Iterator[float]:
+def _sample(value: Callable[[], float], *, times: int, every: float) -> Iterator[float]:
     for _ in range(times):
         yield value()
         time.sleep(every)
@@ -141,7 +141,7 @@ def test_cpuevict_ignores_short_load_and_evicts_after_long_starvation(
     def is_leaving() -> bool:
         return not node_cluster.has(pod) or "deletionTimestamp" in node_cluster.call("GET", pod)["metadata"]
 
-    def tell(*command: str) -> None:
+    def run_in_container(*command: str) -> None:
         node_cluster.kubectl("exec", "service", f"--namespace={namespace}", "--", *command)
 
     plenty, starved = 0.18 * cpus, 0.6 * 0.19 * cpus
@@ -149,8 +149,8 @@ def test_cpuevict_ignores_short_load_and_evicts_after_long_starvation(
     agent.wait_until(lambda: cores() > plenty, timeout=180)
     time.sleep(30)  # for as long as it looks back nothing happens
     for _ in range(5):  # a machine that does much else may not let the service be busy enough
-        tell("touch", "/once")
-        least = min(_sampled(cores, times=200, every=0.1))
+        run_in_container("touch", "/once")
+        least = min(_sample(cores, times=200, every=0.1))
         assert not is_leaving()
         if least <= starved:
             break
@@ -158,7 +158,7 @@ def test_cpuevict_ignores_short_load_and_evicts_after_long_starvation(
     wait_for(lambda: cores() > plenty, what="the batch pod to be let go", timeout=60)
     assert not is_leaving()
 
-    tell("touch", "/go")
+    run_in_container("touch", "/go")
     wait_for(is_leaving, what="the starved batch pod to be evicted", timeout=180)
 
 

@@ -92,7 +92,7 @@ class Floor:
             raise self.failure
         self.sent.append(eviction.pod.name)
 
-    def counted(self, name: str, **labels: str) -> float:
+    def metric_value(self, name: str, **labels: str) -> float:
         return self.registry.get_sample_value(f"trimtab_node_{name}_total", labels) or 0.0
 
 
@@ -113,14 +113,14 @@ async def test_qos_controller_resolves_counts_and_restores_conflicting_requests(
     floor = Floor(kubepods, tmp_path, bold=bold, careful=careful)
     for now in range(3):
         found = await floor.enforcer.run_round(NODE, Unknowing(), ON, now=float(now))
-        assert [wish.strategy for each in found.conflicts for wish in each.overruled] == ["bold"]
+        assert [request.strategy for each in found.conflicts for request in each.overruled] == ["bold"]
     assert floor.surface.read(KnobRef(path, CPU_QUOTA)) == 50_000
-    assert [wish.strategy for wish in floor.enforcer.active_requests()] == ["careful"]
-    assert floor.counted("knob_requests_overruled", strategy="bold") == 3
-    assert floor.counted("writes", knob="cpu.quota") == 1
+    assert [request.strategy for request in floor.enforcer.active_requests()] == ["careful"]
+    assert floor.metric_value("knob_requests_overruled", strategy="bold") == 3
+    assert floor.metric_value("writes", knob="cpu.quota") == 1
     await floor.enforcer.run_round(NODE, Unknowing(), None, now=3.0)
     assert floor.surface.read(KnobRef(path, CPU_QUOTA)) == UNLIMITED
-    assert floor.counted("knobs_restored", knob="cpu.quota") == 1
+    assert floor.metric_value("knobs_restored", knob="cpu.quota") == 1
     assert floor.enforcer.active_requests() == []
 
 
@@ -133,21 +133,24 @@ async def test_qos_controller_does_not_count_dry_run_writes(kubepods: Kubepods, 
     await floor.enforcer.run_round(NODE, Unknowing(), ON, now=0.0)
     await floor.enforcer.wait_evictions()
     evicted = {"strategy": "wanting", "result": "evicted"}
-    assert (floor.counted("writes", knob="cpu.quota"), floor.counted("evictions", **evicted)) == (0, 0)
-    assert floor.counted("dry_run_writes", knob="cpu.quota") == 1
-    assert floor.counted("dry_run_evictions", **evicted) == 1
+    assert (floor.metric_value("writes", knob="cpu.quota"), floor.metric_value("evictions", **evicted)) == (
+        0,
+        0,
+    )
+    assert floor.metric_value("dry_run_writes", knob="cpu.quota") == 1
+    assert floor.metric_value("dry_run_evictions", **evicted) == 1
 
 
 async def test_qos_controller_keeps_values_that_the_kubelet_set(kubepods: Kubepods, tmp_path: Path) -> None:
     _, [path] = kubepods.pod()
-    spot = KnobRef(path, CPU_QUOTA)
+    ref = KnobRef(path, CPU_QUOTA)
     wanting = Wanting(StrategyOutput((_quota(path, 90_000, "wanting"),)))
     floor = Floor(kubepods, tmp_path, wanting=wanting)
     await floor.enforcer.run_round(NODE, Unknowing(), ON, now=0.0)
-    wanting.answer = StrategyOutput(external_values={spot: 90_000})
+    wanting.answer = StrategyOutput(external_values={ref: 90_000})
     await floor.enforcer.run_round(NODE, Unknowing(), ON, now=1.0)
     floor.enforcer.release(now=2.0)
-    assert floor.surface.read(spot) == 90_000
+    assert floor.surface.read(ref) == 90_000
 
 
 async def test_qos_controller_logs_unsupported_settings_once(kubepods: Kubepods, tmp_path: Path) -> None:
@@ -174,14 +177,14 @@ async def test_qos_controller_logs_a_rejecting_knob_once(kubepods: Kubepods, tmp
     knob.symlink_to("/proc/sys/kernel/cap_last_cap")  # a number that nobody may write
     with capture_logs() as logs:
         for now in range(3):
-            wish = KnobRequest(
+            request = KnobRequest(
                 ref=KnobRef("", MIN_FREE_KBYTES), value=1000 + now, strategy="wanting", reason="a test"
             )
-            wanting.answer = StrategyOutput((wish,))
+            wanting.answer = StrategyOutput((request,))
             await floor.enforcer.run_round(NODE, Unknowing(), ON, now=float(now))
     assert len(logs) == 1
-    assert floor.counted("writes_rejected", knob="vm.min_free_kbytes") == 3
-    assert floor.counted("writes", knob="vm.min_free_kbytes") == 0
+    assert floor.metric_value("writes_rejected", knob="vm.min_free_kbytes") == 3
+    assert floor.metric_value("writes", knob="vm.min_free_kbytes") == 0
 
 
 async def test_qos_controller_does_not_count_removed_pods_as_restored(
@@ -194,8 +197,8 @@ async def test_qos_controller_does_not_count_removed_pods_as_restored(
     kubepods.remove(path)
     wanting.answer = StrategyOutput()
     await floor.enforcer.run_round(NODE, Unknowing(), ON, now=1.0)
-    assert floor.counted("writes", knob="cpu.quota") == 1
-    assert floor.counted("knobs_restored", knob="cpu.quota") == 0
+    assert floor.metric_value("writes", knob="cpu.quota") == 1
+    assert floor.metric_value("knobs_restored", knob="cpu.quota") == 0
 
 
 async def test_qos_controller_keeps_requests_of_a_failing_strategy(
@@ -209,7 +212,7 @@ async def test_qos_controller_keeps_requests_of_a_failing_strategy(
     failing.answer, sound.answer = ValueError("what now"), StrategyOutput((_quota(other, 70_000, "sound"),))
     await floor.enforcer.run_round(NODE, Unknowing(), ON, now=1.0)
     assert [floor.surface.read(KnobRef(path, CPU_QUOTA)) for path in (one, other)] == [50_000, 70_000]
-    assert floor.counted("strategy_failures", strategy="failing") == 1
+    assert floor.metric_value("strategy_failures", strategy="failing") == 1
 
 
 async def test_qos_controller_evicts_although_the_journal_is_unwritable(
@@ -223,11 +226,9 @@ async def test_qos_controller_evicts_although_the_journal_is_unwritable(
     found = await floor.enforcer.run_round(NODE, Unknowing(), ON, now=0.0)
     await floor.enforcer.wait_evictions()
     assert floor.sent == ["p"]
-    spot = KnobRef(path, CPU_QUOTA)
-    assert found.write_result.rejected == {
-        spot: "cannot be written to the journal: No such file or directory"
-    }
-    assert floor.surface.read(spot) == UNLIMITED
+    ref = KnobRef(path, CPU_QUOTA)
+    assert found.write_result.rejected == {ref: "cannot be written to the journal: No such file or directory"}
+    assert floor.surface.read(ref) == UNLIMITED
 
 
 async def test_qos_controller_evicts_once_and_counts_failures(kubepods: Kubepods, tmp_path: Path) -> None:
@@ -241,8 +242,8 @@ async def test_qos_controller_evicts_once_and_counts_failures(kubepods: Kubepods
     floor.failure = AWAY
     await floor.enforcer.run_round(NODE, Unknowing(), ON, now=1.0)
     await floor.enforcer.wait_evictions()
-    assert floor.counted("evictions", strategy="sending", result="evicted") == 1
-    assert floor.counted("evictions", strategy="sending", result="refused") == 1
+    assert floor.metric_value("evictions", strategy="sending", result="evicted") == 1
+    assert floor.metric_value("evictions", strategy="sending", result="refused") == 1
 
 
 @pytest.mark.parametrize("blocked", [BLOCKED, TWO_BUDGETS])
@@ -251,13 +252,13 @@ async def test_evictor_reports_blocked_pods_to_strategies_for_a_minute(
 ) -> None:
     sending = Wanting(StrategyOutput(evictions=(Eviction(POD, "sending", "a test"),)))
     floor = Floor(kubepods, tmp_path, sending=sending)
-    told = []
+    blocked_pods = []
     for now, failure in ((0.0, AWAY), (1.0, blocked), (2.0, None), (60.0, None), (61.0, None)):
         floor.failure = failure
         await floor.enforcer.run_round(NODE, Unknowing(), ON, now=now)
         await floor.enforcer.wait_evictions()
-        told.append(sending.staying)
-    assert told == [frozenset(), frozenset(), {"u"}, {"u"}, frozenset()]
+        blocked_pods.append(sending.staying)
+    assert blocked_pods == [frozenset(), frozenset(), {"u"}, {"u"}, frozenset()]
 
 
 @pytest.mark.parametrize("let_go", [True, False])
@@ -278,9 +279,9 @@ async def test_qos_controller_restores_children_created_since_the_last_view(
         await floor.enforcer.run_round(NODE, Unknowing(), ON, now=now)
 
     await squeeze(frozenset({min(every)}), now=0.0)
-    _, [born] = kubepods.pod(QosClass.BEST_EFFORT)
+    _, [started_at] = kubepods.pod(QosClass.BEST_EFFORT)
     if let_go:
         floor.enforcer.release(now=1.0)
     else:
         await squeeze(every, now=1.0)
-    assert floor.surface.read(KnobRef(born, CPUSET_CPUS)) == floor.surface.read(tier) == every
+    assert floor.surface.read(KnobRef(started_at, CPUSET_CPUS)) == floor.surface.read(tier) == every

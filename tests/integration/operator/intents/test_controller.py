@@ -407,8 +407,8 @@ async def test_controller_syncs_new_pods_unless_protected(
     found = await env.client.get(DEPLOYMENTS, "web", namespace=env.namespace)
     had, has = Resources(500, 500, 64 << 20), Resources(600, 600, 64 << 20)
     applied = AppliedSizes(id="c", at=int(env.now) - 600, sizes={"web": has}, template={"web": had})
-    marks = encode_change_annotations(ChangeAnnotations(applied=applied), uid=found["metadata"]["uid"])
-    body = {"metadata": {"annotations": {**marks, **annotations}}}
+    annotations = encode_change_annotations(ChangeAnnotations(applied=applied), uid=found["metadata"]["uid"])
+    body = {"metadata": {"annotations": {**annotations, **annotations}}}
     await env.client.patch(DEPLOYMENTS, "web", body, type=PatchType.MERGE, namespace=env.namespace)
     async with env.start_controller() as loop:
         await env.wait_for_intents()

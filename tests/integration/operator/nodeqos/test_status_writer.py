@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from harness.builders.objects import node
-from harness.builders.records import folded
+from harness.builders.records import project_object
 from harness.faults.faultproxy import FaultProxy
 from harness.faults.faults import Fault, Kind
 from trimtab.kube.auth import load_connection
@@ -38,16 +38,16 @@ def machines(*names: str) -> Cache[Node]:
     for name in names:
         described = node(name)
         described["metadata"] |= {"uid": name, "resourceVersion": "1"}
-        found.put(folded(shape, described))
+        found.put(project_object(shape, described))
     return found
 
 
-async def told(client: Client, there: Cache[Node], namespace: str) -> dict[str, Object]:
+async def written_statuses(client: Client, there: Cache[Node], namespace: str) -> dict[str, Object]:
     """What the statuses say after one look at what is there."""
     shape, found = qos_policy_projection(), Cache[QosPolicy]()
     for each in await client.list_objects(NODE_QOS_POLICIES):
         if each["metadata"]["name"].startswith(namespace):
-            found.put(folded(shape, each))
+            found.put(project_object(shape, each))
     await NodeQosStatusWriter(
         client, policies=found, nodes=there, may_write=lambda: True, now=lambda: 1e9
     ).write_statuses()
@@ -61,7 +61,7 @@ async def test_nodeqos_status_counts_the_nodes_of_each_policy(
     await policy("everywhere")
     await policy("one", weight=200, nodeSelector={"matchLabels": {"kubernetes.io/hostname": "b"}})
     await policy("nowhere", nodeSelector={"matchLabels": {"kubernetes.io/hostname": "z"}})
-    found = await told(client, machines("a", "b", "c"), namespace)
+    found = await written_statuses(client, machines("a", "b", "c"), namespace)
     assert {name: status["nodes"] for name, status in found.items()} == {
         "everywhere": 2,
         "one": 1,
@@ -79,12 +79,12 @@ async def test_nodeqos_status_is_not_written_again_unchanged(
     client: Client, policy: Callable[..., Any], namespace: str
 ) -> None:
     await policy("everywhere")
-    await told(client, machines("a"), namespace)
+    await written_statuses(client, machines("a"), namespace)
     before = await client.get(NODE_QOS_POLICIES, f"{namespace}-everywhere")
-    await told(client, machines("a"), namespace)
+    await written_statuses(client, machines("a"), namespace)
     after = await client.get(NODE_QOS_POLICIES, f"{namespace}-everywhere")
     assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
-    assert (await told(client, machines("a", "b"), namespace))["everywhere"]["nodes"] == 2
+    assert (await written_statuses(client, machines("a", "b"), namespace))["everywhere"]["nodes"] == 2
 
 
 async def test_nodeqos_status_failure_does_not_affect_other_policies(
@@ -95,5 +95,5 @@ async def test_nodeqos_status_failure_does_not_affect_other_policies(
     refused = Fault(kind=Kind.STATUS, status=403)
     fault_proxy.fail_next(refused, match=lambda asked: asked.path.endswith("/status"))
     async with Client(load_connection(kubeconfig=fault_proxy.kubeconfig)) as proxied:
-        found = await told(proxied, machines("one"), namespace)
+        found = await written_statuses(proxied, machines("one"), namespace)
     assert sorted(name for name, status in found.items() if status) == ["b"]

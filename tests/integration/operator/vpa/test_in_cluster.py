@@ -22,7 +22,7 @@ DAY = 86400.0
 NOW = 1_800_000_000.0
 
 
-def learned() -> VpaStrategy:
+def trained_strategy() -> VpaStrategy:
     """A strategy that has watched one container for three days."""
     sizer = VpaStrategy(1, VpaSettings())
     for minute in range(0, 3 * 1440, 10):
@@ -70,7 +70,7 @@ async def test_vpa_status_is_written_only_when_the_recommendation_changes(
         {"containerName": "*", "mode": "Off"},
     ]
     await client.create(VPAS, vpa_for(policies), namespace=namespace)
-    proposed = build_proposal(learned().recommend(NOW), 0, strategy="vpa")
+    proposed = build_proposal(trained_strategy().recommend(NOW), 0, strategy="vpa")
     proposals = {"web": proposed, "log": proposed}
 
     async with running_catalog(client) as catalog:
@@ -117,7 +117,7 @@ async def test_vpa_status_is_written_only_when_the_recommendation_changes(
 async def test_vpa_checkpoints_are_known_at_the_first_start(
     client: Client, vpa_kinds: None, namespace: str
 ) -> None:
-    before = learned()
+    before = trained_strategy()
     checkpoint = export_checkpoint(before, 0, now=NOW, vpa_name="web", container_name="web")
     await client.create(VPA_CHECKPOINTS, checkpoint, namespace=namespace)
     broken = {**checkpoint, "metadata": {"name": "web-log"}, "status": {"version": "v1"}}

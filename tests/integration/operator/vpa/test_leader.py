@@ -48,7 +48,7 @@ async def ask(work: Office, *, mode: str = "Off", **more: Any) -> None:
     await work.client.apply(VPAS, body, manager="test", force=True)
 
 
-async def told(work: Office, true: Callable[[Object], bool], *, what: str) -> Object:
+async def wait_status(work: Office, true: Callable[[Object], bool], *, what: str) -> Object:
     found: Object = {}
     try:
         async with asyncio.timeout(60):
@@ -88,22 +88,22 @@ async def test_vpa_without_a_policy_is_recommended_even_if_its_target_comes_late
 ) -> None:
     await ask(work)
     async with work.leading():
-        orphan = await told(
+        orphan = await wait_status(
             work, lambda status: "conditions" in status, what="a target that is missing is told"
         )
         assert {"ConfigUnsupported", "RecommendationProvided"} == {
             each["type"] for each in orphan["conditions"]
         }
         await work.client.create(DEPLOYMENTS, deployment(), namespace=work.namespace)
-        status = await told(work, lambda status: bool(target(status)), what="it has a recommendation")
+        status = await wait_status(work, lambda status: bool(target(status)), what="it has a recommendation")
         assert cpu(status) == pytest.approx(240, rel=0.1)
         bounded = [{"containerName": "web", "maxAllowed": {"cpu": "100m"}}]
         await ask(work, resourcePolicy={"containerPolicies": bounded})
-        await told(work, lambda status: cpu(status) == 100, what="its own bounds hold")
+        await wait_status(work, lambda status: cpu(status) == 100, what="its own bounds hold")
         web = await work.client.get(DEPLOYMENTS, "web", namespace=work.namespace)
         assert not [name for name in web["metadata"].get("annotations", {}) if name.startswith("trimtab.io")]
         await work.client.delete(DEPLOYMENTS, "web", namespace=work.namespace)
-        gone = await told(
+        gone = await wait_status(
             work,
             lambda status: any(each["type"] == "ConfigUnsupported" for each in status["conditions"]),
             what="its target is gone",
@@ -123,7 +123,7 @@ async def test_vpa_in_effect_keeps_a_policy_off_its_workload(work: Office) -> No
             what="it is only recommended",
         )
         assert "VerticalPodAutoscaler web changes its pods" in status["workloads"][0]["reason"]
-        assert cpu(await told(work, lambda status: bool(target(status)), what="the VPA is told")) > 0
+        assert cpu(await wait_status(work, lambda status: bool(target(status)), what="the VPA is told")) > 0
         await ask(work, mode="Off")
         await work.until(
             lambda status: "no running pods" in status["workloads"][0].get("reason", ""),
@@ -155,13 +155,13 @@ async def test_vpa_in_dry_run_gets_no_effective_recommendation(work: Office) -> 
     await ask(work, mode="Recreate")
     work.configure(dryRun=True)
     async with work.leading() as term:
-        await work.turns()
+        await work.wait_cycles()
         term.enqueue(work.web)
-        await work.turns()
+        await work.wait_cycles()
         found = await work.client.get(VPAS, "web", namespace=work.namespace)
         assert not target(found.get("status") or {})
         await ask(work, mode="Off")
-        await told(work, lambda status: bool(target(status)), what="one that only recommends is told")
+        await wait_status(work, lambda status: bool(target(status)), what="one that only recommends is told")
 
 
 async def test_vpa_gets_the_recommendation_of_its_checkpoint_at_first(work: Office) -> None:
@@ -175,8 +175,8 @@ async def test_vpa_gets_the_recommendation_of_its_checkpoint_at_first(work: Offi
     await ask(work)
     work.source.script = lambda _, t: (0.2, 2e8) if t > now else (math.nan, math.nan)
     async with work.leading():
-        status = await told(work, lambda status: bool(target(status)), what="it is told at once")
-        await work.turns()
+        status = await wait_status(work, lambda status: bool(target(status)), what="it is told at once")
+        await work.wait_cycles()
         assert cpu(status) == pytest.approx(1000 * sizer.recommend(now).cpu.target[0], rel=0.06)
 
 
@@ -188,7 +188,7 @@ async def test_vpa_status_refusal_is_counted_and_retried(work: Office, fault_pro
     async with proxied(fault_proxy) as client:
         work.client = client
         async with work.leading():
-            await told(work, lambda status: bool(target(status)), what="it is told in the end")
+            await wait_status(work, lambda status: bool(target(status)), what="it is told in the end")
     await eventually(
         lambda: work.sample("reconciliation_errors_total", policy="", error_type="Forbidden") == 1,
         what="the refusal is counted",

@@ -56,13 +56,13 @@ class Ward:
         authority = Authority(folder / "made", "theirs")
         pair = authority.issue("webhook", hosts=LOOPBACK)
         self._files = {"certificate": pair.cert, "key": pair.key, "authority": authority.cert}
-        self.config = self.configured(pods=True)
+        self.config = self.with_webhooks(pods=True)
         self.metrics = Metrics()
         self._source = FixedConfig(self.config)
         self.operator = self.built()
         self.catalog = self.operator.cluster_state
 
-    def configured(self, **webhook: Any) -> OperatorConfig:
+    def with_webhooks(self, **webhook: Any) -> OperatorConfig:
         place = {"address": f"127.0.0.1:{self._port}", "url": f"https://127.0.0.1:{self._port}"}
         files = {name: str(path) for name, path in self._files.items()}
         return OperatorConfig.model_validate({"webhook": place | {"certificateFiles": files} | webhook})
@@ -115,8 +115,8 @@ class Ward:
         await eventually(lambda: len(self.pods) == 1, what="its first pod is seen")
         assert self.workload
         applied = AppliedSizes(id="x", at=1, sizes={"web": SMALL}, template={"web": LARGE})
-        marks = encode_change_annotations(ChangeAnnotations(applied=applied), uid=self.workload.uid)
-        named = {"name": "web", "namespace": self._namespace, "annotations": marks}
+        annotations = encode_change_annotations(ChangeAnnotations(applied=applied), uid=self.workload.uid)
+        named = {"name": "web", "namespace": self._namespace, "annotations": annotations}
         await self._client.apply(DEPLOYMENTS, {"metadata": named}, manager=ANNOTATIONS_MANAGER)
         await eventually(lambda: bool(self.workload and self.workload.annotations), what="its mark is seen")
 
@@ -132,7 +132,7 @@ class Ward:
         body = {"metadata": {"name": "p", "namespace": self._namespace}, "spec": {"mode": mode, **more}}
         await self._client.apply(OPTIMIZATION_POLICIES, body, manager="test", force=True)
 
-    async def tried(self, *, owned: bool = True, **owner: str) -> str:
+    async def admitted_cpu(self, *, owned: bool = True, **owner: str) -> str:
         """The CPU that a pod would be made with, were it made now; by another owner where that is said."""
         first = self.pods[0]
         reference = {"apiVersion": "apps/v1", "controller": True} | msgspec.to_builtins(first.owner) | owner
@@ -145,7 +145,7 @@ class Ward:
     async def until_tried(self, cpu: str) -> None:
         """The API server hears of a registration, and we of a policy, in their own time."""
         async with asyncio.timeout(60):
-            while await self.tried() != cpu:
+            while await self.admitted_cpu() != cpu:
                 await asyncio.sleep(0.05)
 
 
@@ -183,14 +183,14 @@ async def test_pods_that_come_later_are_made_with_the_size_in_effect(
 
         asked = ward.asked
         assert asked >= 4
-        assert await ward.tried(owned=False) == "1", "what no controller makes is not ours"
+        assert await ward.admitted_cpu(owned=False) == "1", "what no controller makes is not ours"
         assert ward.asked == asked, "and nobody is asked about it"
 
-        assert await ward.tried(name="web-7b9c", uid="new") == "100m", (
+        assert await ward.admitted_cpu(name="web-7b9c", uid="new") == "100m", (
             "of a ReplicaSet that we have not heard of"
         )
-        assert await ward.tried(name="other-7b9c", uid="new") == "1"
-        assert await ward.tried(kind="Job", name="web-7b9c", uid="new") == "1"
+        assert await ward.admitted_cpu(name="other-7b9c", uid="new") == "1"
+        assert await ward.admitted_cpu(kind="Job", name="web-7b9c", uid="new") == "1"
 
         floor = {
             "metadata": {"name": "floor"},
@@ -198,13 +198,13 @@ async def test_pods_that_come_later_are_made_with_the_size_in_effect(
         }
         await client.create(LIMIT_RANGES, floor, namespace=namespace)
         await eventually(lambda: bool(len(ward.catalog.limit_ranges)), what="the LimitRange is seen")
-        assert await ward.tried() == "1", "it is not refused for our sake"
+        assert await ward.admitted_cpu() == "1", "it is not refused for our sake"
         await client.delete(LIMIT_RANGES, "floor", namespace=namespace)
         await ward.until_tried("100m")
 
         with pytest.MonkeyPatch.context() as cut_off:
             cut_off.setattr(ward.catalog, "errors_by_resource", lambda: {str(LIMIT_RANGES): "not reached"})
-            assert await ward.tried() == "1", "there may be one that we have not heard of"
+            assert await ward.admitted_cpu() == "1", "there may be one that we have not heard of"
 
         await ward.order("Recommend")
         await ward.until_tried("1")
@@ -215,14 +215,14 @@ async def test_pods_that_come_later_are_made_with_the_size_in_effect(
         await ward.order("Auto")
         await ward.until_tried("100m")
         await ward.hold("until the sale is over")
-        assert await ward.tried() == "100m", "it is held at its size, and so are the pods that come"
+        assert await ward.admitted_cpu() == "100m", "it is held at its size, and so are the pods that come"
         await ward.order("Recommend")
         await ward.until_tried("1")
         await ward.order("Auto")
         await ward.until_tried("100m")
         ward.configure(ward.config.model_copy(update={"dry_run": True}))
-        assert await ward.tried() == "1"
-    assert await ward.tried() == "1", "and without us pods are made all the same"
+        assert await ward.admitted_cpu() == "1"
+    assert await ward.admitted_cpu() == "1", "and without us pods are made all the same"
 
 
 async def test_webhook_answers_for_pods_without_leadership(
@@ -257,7 +257,7 @@ async def test_webhook_gets_pod_requests_only_while_enabled(
     await ward.gate().reconcile()
     again = await client.get(MUTATING, CONFIGURATION_NAME)
     assert again["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"], "nothing to mend"
-    ward.configure(ward.configured(**off))
+    ward.configure(ward.with_webhooks(**off))
     await ward.gate().reconcile()
     (left,) = (await client.get(MUTATING, CONFIGURATION_NAME))["webhooks"]
     assert left["name"] == "optimizationpolicies.trimtab.io"

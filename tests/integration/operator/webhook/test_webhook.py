@@ -47,7 +47,7 @@ def manifest(name: str, spec: dict[str, Any] | None = None, *, guardrail: str | 
     return yaml.safe_dump({**kind, "metadata": {"name": name, **annotations}, "spec": spec or {}})
 
 
-class Replica:
+class WebhookReplica:
     """One operator's webhook on a port of its own, with a clock that can be set."""
 
     def __init__(
@@ -78,7 +78,7 @@ class Replica:
     async def apply(self, text: str, *options: str) -> str:
         return await self.kubectl("apply", "-f", "-", *options, stdin=text)
 
-    async def refusal(self, text: str, *options: str) -> str:
+    async def rejection(self, text: str, *options: str) -> str:
         with pytest.raises(KubectlError) as refused:
             await self.apply(text, *options)
         return str(refused.value)
@@ -97,7 +97,7 @@ class Replica:
     async def until_asked(self) -> None:
         await self.until(lambda answer: "is invalid" in answer, manifest("probe", UNKNOWN_STRATEGY))
 
-    def shown(self) -> str:
+    def shown_certificate(self) -> str:
         """The certificate that a connection is shown."""
         return ssl.get_server_certificate(("127.0.0.1", self.port)).strip()
 
@@ -105,11 +105,11 @@ class Replica:
 @pytest.fixture
 async def replica_of(
     client: Client, cluster: Cluster, kinds: None, namespace: str
-) -> AsyncIterator[Callable[..., Replica]]:
+) -> AsyncIterator[Callable[..., WebhookReplica]]:
     """Makes replicas, which are not listening yet; at the end the API server knows of none."""
 
-    def make(*, port: int | None = None, **webhook: Any) -> Replica:
-        return Replica(client, cluster, namespace, port=port or process.free_port(), **webhook)
+    def make(*, port: int | None = None, **webhook: Any) -> WebhookReplica:
+        return WebhookReplica(client, cluster, namespace, port=port or process.free_port(), **webhook)
 
     yield make
     for resource in (VALIDATING, MUTATING):
@@ -117,7 +117,7 @@ async def replica_of(
 
 
 @pytest.fixture
-async def replica(replica_of: Callable[..., Replica], client: Client) -> AsyncIterator[Replica]:
+async def replica(replica_of: Callable[..., WebhookReplica], client: Client) -> AsyncIterator[WebhookReplica]:
     """One that is asked, and knows the policies that are there."""
     one = replica_of()
     informer = Informer(client, OPTIMIZATION_POLICIES, policy_projection())
@@ -134,31 +134,31 @@ async def replica(replica_of: Callable[..., Replica], client: Client) -> AsyncIt
                 await task
 
 
-async def test_webhook_rejects_with_field_and_fix(replica: Replica) -> None:
-    told = await replica.refusal(manifest("web", UNKNOWN_STRATEGY))
+async def test_webhook_rejects_with_field_and_fix(replica: WebhookReplica) -> None:
+    output = await replica.rejection(manifest("web", UNKNOWN_STRATEGY))
     assert (
         "The OptimizationPolicy \"web\" is invalid: spec.strategy.name: strategy 'crystal-ball' is not known"
-        in told
+        in output
     )
     both = {"metricsConfig": {"provider": "abacus"}, "strategy": {"name": "krr"}}
-    told = await replica.refusal(manifest("web", both, guardrail="sum(rate(errors))"))
-    assert "spec.metricsConfig.provider: the operator has no usage source 'abacus'" in told
-    assert "spec.strategy.name: krr is forbidden by your organisation" in told
-    assert "is not valid PromQL" in told
-    told = await replica.refusal(manifest("web", {"resourceBounds": {"cpu": {"max": "8"}}}))
-    assert "spec.resourceBounds.cpu.max: 8 is above the limit of your organisation; use at most 4" in told
-    told = await replica.refusal(manifest("web", {"resourceBounds": {"cpu": {"min": "2", "max": "1"}}}))
-    assert "must not exceed max" in told, "the CRD says so before we are asked"
+    output = await replica.rejection(manifest("web", both, guardrail="sum(rate(errors))"))
+    assert "spec.metricsConfig.provider: the operator has no usage source 'abacus'" in output
+    assert "spec.strategy.name: krr is forbidden by your organisation" in output
+    assert "is not valid PromQL" in output
+    output = await replica.rejection(manifest("web", {"resourceBounds": {"cpu": {"max": "8"}}}))
+    assert "spec.resourceBounds.cpu.max: 8 is above the limit of your organisation; use at most 4" in output
+    output = await replica.rejection(manifest("web", {"resourceBounds": {"cpu": {"min": "2", "max": "1"}}}))
+    assert "must not exceed max" in output, "the CRD says so before we are asked"
     assert "NotFound" in await asyncio.to_thread(_missing, replica)
 
 
-def _missing(replica: Replica) -> str:
+def _missing(replica: WebhookReplica) -> str:
     with pytest.raises(KubectlError) as absent:
         replica._cluster.kubectl("-n", replica.namespace, "get", "optimizationpolicy", "web")
     return str(absent.value)
 
 
-async def test_webhook_admits_with_the_maxima_of_the_organisation(replica: Replica) -> None:
+async def test_webhook_admits_with_the_maxima_of_the_organisation(replica: WebhookReplica) -> None:
     bounds = {"resourceBounds": {"memory": {"max": "1Gi"}}}
     assert "created" in await replica.apply(manifest("web", {"mode": "Auto", **bounds}))
     kept = json.loads(await replica.kubectl("get", "optimizationpolicy", "web", "-o", "json"))["spec"]
@@ -169,22 +169,24 @@ async def test_webhook_admits_with_the_maxima_of_the_organisation(replica: Repli
     assert (replica.metrics.registry.get_sample_value(reviews, asked) or 0) >= 1
 
 
-async def test_webhook_warns_of_an_overlap_with_equal_weight(replica: Replica) -> None:
+async def test_webhook_warns_of_an_overlap_with_equal_weight(replica: WebhookReplica) -> None:
     await replica.apply(manifest("one", {"weight": 137}))
     async with asyncio.timeout(60):
         while "one" not in [policy.name for policy in replica.present()]:
             await asyncio.sleep(0.02)
-    told = await replica.refusal(manifest("two", {"weight": 137}), "--warnings-as-errors", "--dry-run=server")
-    assert f"Warning: spec.weight: 137 is the weight of {replica.namespace}/one too" in told
+    output = await replica.rejection(
+        manifest("two", {"weight": 137}), "--warnings-as-errors", "--dry-run=server"
+    )
+    assert f"Warning: spec.weight: 137 is the weight of {replica.namespace}/one too" in output
     assert "created" in await replica.apply(manifest("two", {"weight": 137}))
 
 
 async def test_webhook_admits_labels_and_deletion_of_a_policy_that_limits_exclude(
-    replica: Replica,
+    replica: WebhookReplica,
 ) -> None:
     def limit(**limits: Any) -> None:
-        told = OperatorConfig.model_validate({"limits": limits}).limits
-        replica.config = replica.config.model_copy(update={"limits": told})
+        output = OperatorConfig.model_validate({"limits": limits}).limits
+        replica.config = replica.config.model_copy(update={"limits": output})
 
     limit()
     await replica.apply(manifest("web", {"mode": "Auto", "strategy": {"name": "vpa"}}))
@@ -197,7 +199,7 @@ async def test_webhook_admits_labels_and_deletion_of_a_policy_that_limits_exclud
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"request": {}}', b"\xff", b'{"request": {"uid": "\xff"}}'])
-async def test_webhook_does_not_answer_an_invalid_request(replica: Replica, body: bytes) -> None:
+async def test_webhook_does_not_answer_an_invalid_request(replica: WebhookReplica, body: bytes) -> None:
     async with (
         aiohttp.ClientSession() as session,
         session.post(f"https://127.0.0.1:{replica.port}/validate", data=body, ssl=False) as answer,
@@ -206,29 +208,29 @@ async def test_webhook_does_not_answer_an_invalid_request(replica: Replica, body
         assert "not an AdmissionReview" in await answer.text()
 
 
-async def test_webhook_failure_is_no_decision(replica: Replica) -> None:
+async def test_webhook_failure_is_no_decision(replica: WebhookReplica) -> None:
     def broken() -> list[Policy]:
         raise RuntimeError("a bug")
 
     replica.present = broken
-    told = await replica.refusal(manifest("web"))
-    assert "failed calling webhook" in told, "and failurePolicy decides"
+    output = await replica.rejection(manifest("web"))
+    assert "failed calling webhook" in output, "and failurePolicy decides"
 
 
-async def test_webhook_fails_closed_or_open_as_configured(replica_of: Callable[..., Replica]) -> None:
+async def test_webhook_fails_closed_or_open_as_configured(replica_of: Callable[..., WebhookReplica]) -> None:
     closed = replica_of()
     async with closed.gate.serve(closed.admission.build_application()):
         await closed.gate.reconcile()
         await closed.until_asked()
-    told = await closed.refusal(manifest("web"))
-    assert "failed calling webhook" in told
+    output = await closed.rejection(manifest("web"))
+    assert "failed calling webhook" in output
     opened = replica_of(port=closed.port, failurePolicy="Ignore")
     await opened.gate.reconcile()  # tells the API server, and listens to nobody
     await opened.until(lambda answer: "created" in answer, manifest("web", UNKNOWN_STRATEGY))
     assert "created" in await opened.apply(manifest("web", UNKNOWN_STRATEGY))
 
 
-async def test_webhook_that_is_disabled_rejects_nothing(replica_of: Callable[..., Replica]) -> None:
+async def test_webhook_that_is_disabled_rejects_nothing(replica_of: Callable[..., WebhookReplica]) -> None:
     before = replica_of()
     await before.gate.reconcile()
     await before.until(lambda answer: "failed calling webhook" in answer, manifest("web"))
@@ -241,7 +243,12 @@ async def test_webhook_that_is_disabled_rejects_nothing(replica_of: Callable[...
 
 @pytest.mark.parametrize("dry_run", [False, True])
 async def test_webhook_is_removed_when_disabled_unless_in_dry_run(
-    replica_of: Callable[..., Replica], cluster: Cluster, client: Client, tmp_path: Path, *, dry_run: bool
+    replica_of: Callable[..., WebhookReplica],
+    cluster: Cluster,
+    client: Client,
+    tmp_path: Path,
+    *,
+    dry_run: bool,
 ) -> None:
     """A dry run on somebody's desk is not to switch off the webhook of the operator in the cluster."""
     before = replica_of()
@@ -270,7 +277,7 @@ async def test_webhook_is_removed_when_disabled_unless_in_dry_run(
         await asyncio.wait([running])
 
 
-async def registered(client: Client) -> list[Object]:
+async def registered_webhooks(client: Client) -> list[Object]:
     """The webhook configurations of ours that the API server knows."""
     found = []
     for resource in (VALIDATING, MUTATING):
@@ -302,22 +309,22 @@ async def beside_the_cluster(
 
 
 async def test_operator_outside_the_cluster_registers_no_webhook_that_nobody_reaches(
-    replica_of: Callable[..., Replica], cluster: Cluster, client: Client, tmp_path: Path
+    replica_of: Callable[..., WebhookReplica], cluster: Cluster, client: Client, tmp_path: Path
 ) -> None:
     namespace = replica_of().namespace
     async with beside_the_cluster(cluster, namespace, tmp_path) as logs:
         await eventually(lambda: any(each["event"] == "lease.acquired" for each in logs), what="it leads")
-        (told,) = [each for each in logs if each["event"] == "webhook.not_registered"]
-        assert "Set webhook.url" in told["fix"]
-        assert await registered(client) == []
+        (output,) = [each for each in logs if each["event"] == "webhook.not_registered"]
+        assert "Set webhook.url" in output["fix"]
+        assert await registered_webhooks(client) == []
         await asyncio.to_thread(
             cluster.kubectl, "apply", "-n", namespace, "-f", "-", stdin=manifest("web", UNKNOWN_STRATEGY)
         )
-    assert await registered(client) == []
+    assert await registered_webhooks(client) == []
 
 
 async def test_webhook_by_url_replaces_the_service_of_the_manifests_and_returns_to_it(
-    replica_of: Callable[..., Replica], client: Client
+    replica_of: Callable[..., WebhookReplica], client: Client
 ) -> None:
     one = replica_of()
     service = registration.build_service_reference("/", service="trimtab-webhook", namespace=one.namespace)
@@ -330,37 +337,37 @@ async def test_webhook_by_url_replaces_the_service_of_the_manifests_and_returns_
         await registration.WebhookRegistration(client, settings, one.namespace).publish(
             authority, now=one.now
         )
-        for each in await registered(client):
+        for each in await registered_webhooks(client):
             (webhook,) = each["webhooks"]
             assert webhook["clientConfig"].keys() == {reached_by, "caBundle"}
 
 
 async def test_operator_outside_the_cluster_removes_its_webhook_when_it_ends(
-    replica_of: Callable[..., Replica], cluster: Cluster, client: Client, tmp_path: Path
+    replica_of: Callable[..., WebhookReplica], cluster: Cluster, client: Client, tmp_path: Path
 ) -> None:
     one = replica_of()
     place = {"address": f"127.0.0.1:{one.port}", "url": f"https://127.0.0.1:{one.port}"}
     async with beside_the_cluster(cluster, one.namespace, tmp_path, **place):
         await one.until_asked()
-        assert len(await registered(client)) == 2
-    assert await registered(client) == []
+        assert len(await registered_webhooks(client)) == 2
+    assert await registered_webhooks(client) == []
     await one.until(lambda answer: "created" in answer, manifest("web", UNKNOWN_STRATEGY))
 
 
 async def test_gate_withdraws_only_what_still_leads_to_it(
-    replica_of: Callable[..., Replica], client: Client
+    replica_of: Callable[..., WebhookReplica], client: Client
 ) -> None:
     first, second = replica_of(), replica_of()
     await first.gate.reconcile()
     await second.gate.reconcile()
     await first.gate.unregister()
-    assert len(await registered(client)) == 2, "the API server asks the second by now"
+    assert len(await registered_webhooks(client)) == 2, "the API server asks the second by now"
     await second.gate.unregister()
-    assert await registered(client) == []
+    assert await registered_webhooks(client) == []
 
 
 async def test_replicas_share_one_certificate_whoever_comes_first(
-    replica_of: Callable[..., Replica], client: Client
+    replica_of: Callable[..., WebhookReplica], client: Client
 ) -> None:
     replicas = [replica_of() for _ in range(3)]
     async with AsyncExitStack() as stack:
@@ -369,14 +376,16 @@ async def test_replicas_share_one_certificate_whoever_comes_first(
         assert {one.gate.readiness_error() for one in replicas} == {"has no certificate yet"}
         # Each calls itself by its own address here; what is shared is the certificate, which is for 127.0.0.1.
         await asyncio.gather(*(one.gate.reconcile() for one in replicas))
-        shown = {await asyncio.to_thread(one.shown) for one in replicas}
+        shown = {await asyncio.to_thread(one.shown_certificate) for one in replicas}
         assert len(shown) == 1
         assert {one.gate.readiness_error() for one in replicas} == {""}
         secret = await client.get(SECRETS, "trimtab-webhook", namespace=replicas[0].namespace)
         assert secret["type"] == "kubernetes.io/tls"
 
 
-async def test_webhook_renewal_interrupts_nobody(replica_of: Callable[..., Replica], client: Client) -> None:
+async def test_webhook_renewal_interrupts_nobody(
+    replica_of: Callable[..., WebhookReplica], client: Client
+) -> None:
     first, second = replica_of(), replica_of()
     real = first.now
     for one in (first, second):
@@ -387,27 +396,29 @@ async def test_webhook_renewal_interrupts_nobody(replica_of: Callable[..., Repli
         await second.gate.reconcile()
         await first.gate.reconcile()
         await first.until_asked()
-        old = await asyncio.to_thread(first.shown)
+        old = await asyncio.to_thread(first.shown_certificate)
         for one in (first, second):
             one.now = real
         await first.gate.reconcile()
-        assert await asyncio.to_thread(first.shown) == old, "until every API server trusts the new one"
-        assert "is invalid" in await first.refusal(manifest("web", UNKNOWN_STRATEGY))
+        assert await asyncio.to_thread(first.shown_certificate) == old, (
+            "until every API server trusts the new one"
+        )
+        assert "is invalid" in await first.rejection(manifest("web", UNKNOWN_STRATEGY))
         await first.gate.reconcile()
-        new = await asyncio.to_thread(first.shown)
+        new = await asyncio.to_thread(first.shown_certificate)
         assert new != old
-        assert "is invalid" in await first.refusal(manifest("web", UNKNOWN_STRATEGY))
+        assert "is invalid" in await first.rejection(manifest("web", UNKNOWN_STRATEGY))
         await second.gate.reconcile()  # points the API server at itself; it still shows the old one
-        assert await asyncio.to_thread(second.shown) == old
+        assert await asyncio.to_thread(second.shown_certificate) == old
         await second.gate.reconcile()
-        assert await asyncio.to_thread(second.shown) == new
+        assert await asyncio.to_thread(second.shown_certificate) == new
     expiry = first.metrics.registry.get_sample_value("trimtab_webhook_certificate_expiry_timestamp_seconds")
     assert expiry is not None
     assert expiry > (real + timedelta(days=89)).timestamp()
 
 
 async def test_webhook_refills_a_secret_without_a_certificate(
-    replica_of: Callable[..., Replica], client: Client
+    replica_of: Callable[..., WebhookReplica], client: Client
 ) -> None:
     one = replica_of()
     broken = {"tls.crt": "", "tls.key": "bm8=", "ca.crt": "bm8="}
@@ -430,7 +441,7 @@ async def kept(gate: WebhookLifecycle) -> AsyncIterator[None]:
 
 
 async def test_webhook_rereads_a_changed_certificate_file(
-    replica_of: Callable[..., Replica], tmp_path: Path
+    replica_of: Callable[..., WebhookReplica], tmp_path: Path
 ) -> None:
     place = {name: tmp_path / name for name in ("certificate", "key", "authority")}
 
@@ -445,10 +456,10 @@ async def test_webhook_rereads_a_changed_certificate_file(
     async with one.gate.serve(one.admission.build_application()):
         await one.gate.reconcile()
         await one.until_asked()
-        first = await asyncio.to_thread(one.shown)
+        first = await asyncio.to_thread(one.shown_certificate)
         put(authority, authority.issue("second", hosts=LOOPBACK))
         await one.gate.reconcile()
-        assert await asyncio.to_thread(one.shown) != first
+        assert await asyncio.to_thread(one.shown_certificate) != first
         place["authority"].write_text("no certificate")
         with pytest.raises(ConfigError, match=r"certificateFiles\.authority: .* is no certificate"):
             await one.gate.reconcile()
@@ -458,7 +469,7 @@ async def test_webhook_rereads_a_changed_certificate_file(
 
 
 async def test_expired_certificate_by_files_is_not_ready_until_it_is_renewed(
-    replica_of: Callable[..., Replica], tmp_path: Path
+    replica_of: Callable[..., WebhookReplica], tmp_path: Path
 ) -> None:
     place = {name: tmp_path / name for name in ("certificate", "key", "authority")}
     one = replica_of(certificateFiles={name: str(path) for name, path in place.items()})
@@ -486,8 +497,8 @@ async def test_expired_certificate_by_files_is_not_ready_until_it_is_renewed(
             f"the certificate expired on {ended} UTC, so the API server rejects the webhook;"
             " renew the files of webhook.certificateFiles"
         )
-        told = [log for log in logs if log["event"] == "webhook.certificate_expired"]
-        assert [log["log_level"] for log in told] == ["error"], "once"
+        output = [log for log in logs if log["event"] == "webhook.certificate_expired"]
+        assert [log["log_level"] for log in output] == ["error"], "once"
         put(good)
         await one.gate.reconcile()
         assert one.gate.readiness_error() == "", "what nobody believes is replaced at once"
@@ -495,7 +506,7 @@ async def test_expired_certificate_by_files_is_not_ready_until_it_is_renewed(
 
 
 async def test_own_certificate_that_expired_and_cannot_be_renewed_is_not_ready(
-    replica_of: Callable[..., Replica],
+    replica_of: Callable[..., WebhookReplica],
 ) -> None:
     one = replica_of()
     real, one.now = one.now, one.now - timedelta(days=100)
@@ -517,7 +528,7 @@ async def test_own_certificate_that_expired_and_cannot_be_renewed_is_not_ready(
 
 
 async def test_certificate_by_files_of_another_authority_is_trusted_by_all_before_it_is_shown(
-    replica_of: Callable[..., Replica], tmp_path: Path
+    replica_of: Callable[..., WebhookReplica], tmp_path: Path
 ) -> None:
     """As cert-manager's selfSigned issuer renews it; each kubelet brings the new files in its own time."""
     folders = [tmp_path / "one", tmp_path / "two"]
@@ -546,23 +557,25 @@ async def test_certificate_by_files_of_another_authority_is_trusted_by_all_befor
 
     async def refused_by_us() -> None:
         """The API server reaches us and believes us."""
-        assert "is invalid" in await one.refusal(manifest("web", UNKNOWN_STRATEGY), "--dry-run=server")
+        assert "is invalid" in await one.rejection(manifest("web", UNKNOWN_STRATEGY), "--dry-run=server")
 
     async with one.gate.serve(one.admission.build_application()):
         for replica in (one, two):
             await replica.gate.reconcile()
         await one.until_asked()
-        old = await asyncio.to_thread(one.shown)
+        old = await asyncio.to_thread(one.shown_certificate)
         put(folders[0], "second")
         await one.gate.reconcile()
-        assert await asyncio.to_thread(one.shown) == old, "until every API server trusts the new one"
+        assert await asyncio.to_thread(one.shown_certificate) == old, (
+            "until every API server trusts the new one"
+        )
         await refused_by_us()
         for _ in range(2):
             await two.gate.reconcile()  # whose files are yet to come
             await refused_by_us()
             await one.gate.reconcile()
             await refused_by_us()
-        assert await asyncio.to_thread(one.shown) != old
+        assert await asyncio.to_thread(one.shown_certificate) != old
         replicate()
         for _ in range(2):
             await two.gate.reconcile()

@@ -62,8 +62,8 @@ async def test_live_backend_of_leader_shows_recommendations_and_sets_holds(
         await work.until(lambda status: reason(status) == "held by ann: the sale", what="the hold binds")
         await board.run_action(WorkloadAction.RELEASE, work.web, who="ann", why="")
         await work.until(lambda status: "mode is Recommend" in reason(status), what="it is free again")
-        told = [entry.what for entry in await board.history(key=work.web)]
-        assert told[:2] == ["released", "held"]
+        recorded = [entry.what for entry in await board.history(key=work.web)]
+        assert recorded[:2] == ["released", "held"]
 
         cluster.kubectl("annotate", "deployment", "web", "-n", work.namespace, "trimtab.io/hold=by hand")
         await work.until(lambda status: "by hand" in reason(status), what="a hold by hand binds too")

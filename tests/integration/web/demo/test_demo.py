@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, expect
 
-from harness.peers.browser import watched
+from harness.peers.browser import observe_page
 from trimtab.web.app import build_app
 from trimtab.web.auth import LocalAccess
 from trimtab.web.demo.runner import DemoRunner, open_demo
@@ -27,7 +27,7 @@ async def played() -> AsyncIterator[DemoRunner]:
 async def test_demo_viewer_applies_and_reverts_in_the_browser(played: DemoRunner, browser: Browser) -> None:
     async with (
         serve_dashboard(build_app(played.backend, LocalAccess()), "127.0.0.1:0") as url,
-        watched(browser, url) as opened,
+        observe_page(browser, url) as opened,
     ):
         page = opened.page
         await opened.visit("/workloads/payments/Deployment/api")
