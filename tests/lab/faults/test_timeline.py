@@ -18,6 +18,7 @@ FAULT = CASE.plan.faults[0]
 def result(*entries: TraceEntry, violations: tuple[Violation, ...] = ()) -> CaseResult:
     return CaseResult(
         case=CASE,
+        plan=CASE.plan,
         violations=violations,
         fault_counts=Counter({FAULT.kind: 1}),
         evaluations=Counter(),

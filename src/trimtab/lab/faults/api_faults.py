@@ -37,6 +37,8 @@ T = TypeVar("T")
 
 VERBS = ("get", "list", "resize", "evict", "patch", "scale", "annotate", "status", "lease")
 _WRITES = ("resize", "evict", "patch", "annotate", "status", "lease")
+_CHANGES = ("resize", "annotate", "patch")
+"""Calls of a change: `annotate` comes first."""
 _CODES = {
     "api-bad-request": (400, "BadRequest", "the request is malformed"),
     "api-unauthorized": (401, "Unauthorized", "the token has expired"),
@@ -79,7 +81,7 @@ KINDS = (
             name=name,
             sentence=f"The API server answers requests of one verb, or all, with {code} {reason}.",
             draw=_draw_verb,
-            weight=0.5,
+            calls=_WRITES,
         )
         for name, (code, reason, _) in _CODES.items()
     ),
@@ -87,22 +89,26 @@ KINDS = (
         name=_TIMEOUT_BEFORE,
         sentence="A request times out before it takes effect.",
         draw=_draw_verb,
+        calls=_WRITES,
     ),
     FaultKind(
         name=_TIMEOUT_AFTER,
         sentence="A write takes effect, but its response is lost.",
         draw=_draw_write,
         weight=2.0,
+        calls=_WRITES,
     ),
     FaultKind(
         name=_REFUSED,
         sentence="An admission webhook denies changes of one workload and its pods.",
         draw=_draw_workload,
+        calls=_CHANGES,
     ),
     FaultKind(
         name=_MUTATED,
         sentence="An admission webhook rounds the sizes of resized and new pods of one workload up to 64 MiB.",
         draw=_draw_workload,
+        calls=_CHANGES,
     ),
 )
 
@@ -120,6 +126,7 @@ class ApiFaults:
         """Carry out one request; faults and kills happen before or after its effect."""
         self.gate.pass_through(verb)
         self.requests += 1
+        self.injector.count_call(verb)
         for kind, (code, reason, message) in _CODES.items():
             if fault := self.injector.hit(kind, verb):
                 self.injector.record(fault, f"{verb} {target}")

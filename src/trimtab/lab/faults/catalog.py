@@ -43,4 +43,4 @@ def draw_faults(world: WorldSpec, *, seed: int, intensity: str, times: int = 1) 
     """
     fewest, most = INTENSITIES[intensity]
     count = random.Random(f"count/{seed}").randint(fewest, most) * times  # noqa: S311 - not for secrets
-    return draw_plan(FAULT_KINDS, world, seed=seed, count=count, window=(HOUR, world.calm_at - HOUR))
+    return draw_plan(FAULT_KINDS, world, seed=seed, count=count, window=(0.0, world.calm_at - HOUR))

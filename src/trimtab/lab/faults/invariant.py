@@ -37,7 +37,7 @@ class RunState:
     config: Callable[[], OperatorConfig]
     hides_usage: Callable[[], bool]
     """Returns whether a fault of the last day may have hidden the true usage."""
-    ready_without_operator: Mapping[WorkloadKey, float]
+    ready_without_operator: Mapping[WorkloadKey, float] = field(default_factory=dict)
     """The ready pods of each workload in the last hours of the same run without the operator, in the mean."""
     evaluations: Counter[str] = field(default_factory=Counter)
     """The number of evaluations of each invariant."""

@@ -6,6 +6,7 @@ generator of its own: removing one fault from a plan changes nothing about the o
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -30,6 +31,12 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     amount: float = 0.0
     """A number whose meaning depends on the kind."""
     seed: int = 0
+    call: str = ""
+    """The verb of the call with which the fault begins; empty if it begins at `start`."""
+    nth: int = 1
+    """The number of that call, counted from `start`. Without so many calls before `end`, the fault never begins."""
+    lasts: float = 0.0
+    """The seconds that a fault lasts which begins with a call, until `end` at most."""
 
 
 class FaultDetails(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +72,10 @@ class FaultKind:
     """The relative frequency in drawn plans."""
     hides_usage: bool = False
     """The operator cannot know the true usage because of it; invariants about usage do not apply for a day."""
+    calls: tuple[str, ...] = ()
+    """The verbs of calls with one of which most faults of this kind begin: at other times they would hit nothing."""
+    contract: str = "process"
+    """The test that compares the fault with a real server, in `tests/`; `process` for one of our own processes."""
 
 
 class FaultPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +89,16 @@ class FaultPlan(msgspec.Struct, frozen=True, kw_only=True):
         return max((fault.end for fault in self.faults), default=0.0)
 
 
+@dataclass(slots=True)
+class _TimedFault:
+    fault: Fault
+    rng: random.Random
+    start: float
+    """Infinite while the call with which it begins has not come."""
+    end: float
+    calls: int = 0
+
+
 class FaultInjector:
     """Answers at each port whether a fault hits, and counts those that did."""
 
@@ -85,12 +106,58 @@ class FaultInjector:
         """Create an injector; `elapsed` returns the simulated seconds since the start of the run."""
         self._elapsed = elapsed
         self._trace = trace
-        self._by_kind: dict[str, list[tuple[Fault, random.Random]]] = {}
+        self._by_kind: dict[str, list[_TimedFault]] = {}
+        self._by_seed: dict[int, _TimedFault] = {}
+        self._waiting: dict[str, list[_TimedFault]] = {}
+        self._listeners: list[Callable[[Fault], None]] = []
         for fault in plan.faults:
             rng = random.Random(fault.seed)  # noqa: S311 - not for secrets
-            self._by_kind.setdefault(fault.kind, []).append((fault, rng))
+            start, end = (math.inf, math.inf) if fault.call else (fault.start, fault.end)
+            timed = _TimedFault(fault, rng, start, end)
+            self._by_kind.setdefault(fault.kind, []).append(timed)
+            self._by_seed[fault.seed] = timed
+            if fault.call:
+                self._waiting.setdefault(fault.call, []).append(timed)
         self.counts: Counter[str] = Counter()
         """The number of times that each kind of fault took effect."""
+
+    def subscribe(self, listener: Callable[[Fault], None]) -> None:
+        """Call the listener with each fault whose times are known: now, or once its call has come."""
+        self._listeners.append(listener)
+        for timed in self._by_seed.values():
+            if timed.start < math.inf:
+                listener(timed.fault)
+
+    def count_call(self, verb: str) -> None:
+        """Count a call, with which faults may begin."""
+        if not (waiting := self._waiting.get(verb)):
+            return
+        now = self._elapsed()
+        for timed in list(waiting):
+            fault = timed.fault
+            if not fault.start <= now < fault.end:
+                continue
+            timed.calls += 1
+            if timed.calls == fault.nth:
+                waiting.remove(timed)
+                timed.start, timed.end = now, min(now + fault.lasts, fault.end)
+                for listener in self._listeners:
+                    listener(fault)
+
+    def period(self, fault: Fault) -> tuple[float, float]:
+        """Return when a fault begins and ends; infinite for one whose call has not come."""
+        timed = self._by_seed[fault.seed]
+        return timed.start, timed.end
+
+    def timed_plan(self) -> FaultPlan:
+        """Return the faults that have begun or will, at their times."""
+        return FaultPlan(
+            faults=tuple(
+                msgspec.structs.replace(timed.fault, start=timed.start, end=timed.end, call="")
+                for timed in self._by_seed.values()
+                if timed.start < math.inf
+            )
+        )
 
     def active(self, kind: str) -> list[Fault]:
         """Return the faults of this kind that are active now."""
@@ -98,7 +165,7 @@ class FaultInjector:
         if not found:
             return []
         now = self._elapsed()
-        return [fault for fault, _ in found if fault.start <= now < fault.end]
+        return [timed.fault for timed in found if timed.start <= now < timed.end]
 
     def active_kinds(self) -> set[str]:
         """Return the kinds of which a fault is active now."""
@@ -108,7 +175,7 @@ class FaultInjector:
         """Return the faults of this kind that are active or over."""
         found = self._by_kind.get(kind)
         now = self._elapsed()
-        return [fault for fault, _ in found if fault.start <= now] if found else []
+        return [timed.fault for timed in found if timed.start <= now] if found else []
 
     @property
     def elapsed(self) -> float:
@@ -121,9 +188,10 @@ class FaultInjector:
         if not found:
             return None
         now = self._elapsed()
-        for fault, rng in found:
-            if fault.start <= now < fault.end and (not fault.target or fault.target in targets):
-                if fault.share < 1.0 and rng.random() >= fault.share:
+        for timed in found:
+            fault = timed.fault
+            if timed.start <= now < timed.end and (not fault.target or fault.target in targets):
+                if fault.share < 1.0 and timed.rng.random() >= fault.share:
                     continue
                 return fault
         return None
@@ -135,7 +203,13 @@ class FaultInjector:
 
     def rng(self, fault: Fault) -> random.Random:
         """Return the random generator of a fault."""
-        return next(rng for each, rng in self._by_kind[fault.kind] if each is fault)
+        return self._by_seed[fault.seed].rng
+
+
+CALLED_SHARE = 0.7
+"""The share of faults that begin with a call, among those of kinds with `calls`."""
+DEALT_PER_SEED = 8
+"""The number of faults of a seed that are dealt from a shuffled deck, so that consecutive seeds have all kinds."""
 
 
 def draw_plan(
@@ -145,21 +219,41 @@ def draw_plan(
     rng = random.Random(f"plan/{seed}")  # noqa: S311 - not for secrets
     begin, end = window
     faults = []
-    for kind in rng.choices(kinds, weights=[each.weight for each in kinds], k=count):
+    for kind in _draw_kinds(kinds, rng, seed=seed, count=count):
         details = kind.draw(rng, world)
         shortest, longest = details.duration or kind.duration
-        start = round(rng.uniform(begin, end), 1)
         # Short faults are as likely as long ones: many defects need an exact moment, others a long outage.
         lasts = shortest * (longest / shortest) ** rng.random() if shortest else 0.0
-        faults.append(
-            Fault(
-                kind=kind.name,
-                start=start,
-                end=round(min(start + lasts, max(end, start + shortest)), 1),
-                target=details.target,
-                share=details.share,
-                amount=details.amount,
-                seed=rng.randrange(1 << 30),
-            )
+        fault = Fault(
+            kind=kind.name,
+            start=round(rng.uniform(begin, end), 1),
+            end=end,
+            target=details.target,
+            share=details.share,
+            amount=details.amount,
+            seed=rng.randrange(1 << 30),
         )
+        if kind.calls and rng.random() < CALLED_SHARE:
+            fault = msgspec.structs.replace(
+                fault,
+                start=begin,
+                call=details.target if details.target in kind.calls else rng.choice(kind.calls),
+                nth=rng.choice([1, 1, 2, 3, 5, 8, 13]),
+                lasts=round(max(lasts, 1.0), 1),
+            )
+        else:
+            latest = max(end, fault.start + shortest)
+            fault = msgspec.structs.replace(fault, end=round(min(fault.start + lasts, latest), 1))
+        faults.append(fault)
     return FaultPlan(faults=tuple(sorted(faults, key=lambda fault: (fault.start, fault.kind))))
+
+
+def _draw_kinds(kinds: Sequence[FaultKind], rng: random.Random, *, seed: int, count: int) -> list[FaultKind]:
+    """Deal kinds from a deck that consecutive seeds share, each as often as its weight, and draw the rest."""
+    deck = [kind for kind in kinds for _ in range(max(1, round(2 * kind.weight)))]
+    found = []
+    for place in range(seed * DEALT_PER_SEED, seed * DEALT_PER_SEED + min(count, DEALT_PER_SEED)):
+        number, card = divmod(place, len(deck))
+        order = random.Random(f"deck/{number}").sample(range(len(deck)), len(deck))  # noqa: S311 - not for secrets
+        found.append(deck[order[card]])
+    return found + rng.choices(kinds, weights=[each.weight for each in kinds], k=count - len(found))

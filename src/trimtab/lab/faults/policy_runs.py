@@ -64,7 +64,6 @@ class FaultComparison:
             run = FaultRun(
                 case,
                 Path(folder),
-                {},
                 scenario=self._scenario,
                 autoscale=True,
                 invariants=_INVARIANTS,

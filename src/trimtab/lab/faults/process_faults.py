@@ -17,7 +17,7 @@ from trimtab.actuation.hold import HOLD_ANNOTATION, HOLD_MANAGER
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.kube.kinds.policies import Policy
 from trimtab.kube.rest.resources import OPTIMIZATION_POLICIES
-from trimtab.lab.faults.plan import Fault, FaultDetails, FaultKind, FaultPlan
+from trimtab.lab.faults.plan import Fault, FaultDetails, FaultKind
 from trimtab.lab.faults.replica import Replica, SharedCluster
 from trimtab.lab.faults.worlds import WorldSpec
 from trimtab.lab.simulator.election import SimulatedLeases
@@ -25,6 +25,7 @@ from trimtab.lab.simulator.objects import derive_uid
 from trimtab.operator.config.model import OperatorConfig
 
 _SHORT = (60.0, 1800.0)
+_CHANGES = ("annotate", "resize")
 
 
 def _draw_kill(rng: random.Random, world: WorldSpec) -> FaultDetails:
@@ -53,39 +54,75 @@ KINDS = (
         draw=_draw_kill,
         duration=_SHORT,
         weight=4.0,
+        calls=("annotate", "resize", "evict", "patch", "status"),
     ),
     FaultKind(
         name="process-restarted",
+        calls=_CHANGES,
         sentence="The process is stopped in an orderly way and started again.",
         duration=_SHORT,
     ),
     FaultKind(
-        name="second-leader", sentence="A second process leads at the same time.", duration=(600.0, 7200.0)
+        name="second-leader",
+        calls=_CHANGES,
+        sentence="A second process leads at the same time.",
+        duration=(600.0, 7200.0),
     ),
-    FaultKind(name="lease-taken", sentence="Another process holds the Lease.", duration=(600.0, 7200.0)),
-    FaultKind(name="clock-jump", sentence="The clock of the process jumps.", draw=_draw_clock),
+    FaultKind(
+        name="lease-taken",
+        calls=_CHANGES,
+        sentence="Another process holds the Lease.",
+        duration=(600.0, 7200.0),
+    ),
+    FaultKind(
+        name="clock-jump", calls=_CHANGES, sentence="The clock of the process jumps.", draw=_draw_clock
+    ),
     FaultKind(
         name="store-rolled-back",
         sentence="The store is restored from a backup.",
         duration=(3600.0, 6 * 3600.0),
     ),
     FaultKind(name="store-damaged", sentence="The file of the store is damaged.", duration=_SHORT),
-    FaultKind(name="config-dry-run", sentence="The configuration is set to dryRun for a while."),
-    FaultKind(name="config-limits", sentence="The organisation's limits are lowered for a while."),
+    FaultKind(
+        name="config-dry-run", calls=_CHANGES, sentence="The configuration is set to dryRun for a while."
+    ),
+    FaultKind(
+        name="config-limits", calls=_CHANGES, sentence="The organisation's limits are lowered for a while."
+    ),
     FaultKind(
         name="config-invalid", sentence="The file of the configuration is invalid; the last valid one stays."
     ),
-    FaultKind(name="policy-mode", sentence="A policy's mode is changed for a while.", draw=_draw_policy),
-    FaultKind(name="policy-edited", sentence="A policy's bounds are changed for a while.", draw=_draw_policy),
-    FaultKind(name="policy-deleted", sentence="A policy is deleted, and created again.", draw=_draw_policy),
-    FaultKind(name="held", sentence="A person holds a workload, and releases it.", draw=_draw_workload),
+    FaultKind(
+        name="policy-mode",
+        calls=_CHANGES,
+        sentence="A policy's mode is changed for a while.",
+        draw=_draw_policy,
+    ),
+    FaultKind(
+        name="policy-edited",
+        calls=_CHANGES,
+        sentence="A policy's bounds are changed for a while.",
+        draw=_draw_policy,
+    ),
+    FaultKind(
+        name="policy-deleted",
+        calls=_CHANGES,
+        sentence="A policy is deleted, and created again.",
+        draw=_draw_policy,
+    ),
+    FaultKind(
+        name="held",
+        calls=_CHANGES,
+        sentence="A person holds a workload, and releases it.",
+        draw=_draw_workload,
+    ),
 )
 
 
 class Operations:
     """The replicas of the operator, and the people who run it."""
 
-    def __init__(self, plan: FaultPlan, shared: SharedCluster, world: WorldSpec) -> None:
+    def __init__(self, shared: SharedCluster, world: WorldSpec) -> None:
         self._shared = shared
         self._spec = world
         self.replicas: list[Replica] = []
@@ -100,7 +137,7 @@ class Operations:
         self._second: dict[int, Replica] = {}
         self._backups: dict[int, Path] = {}
         self._configs: list[OperatorConfig] = [shared.config.current]
-        begin: Mapping[str, Callable[[Fault], Awaitable[None]]] = {
+        self._begin: Mapping[str, Callable[[Fault], Awaitable[None]]] = {
             "process-killed": self._kill,
             "process-restarted": self._restart,
             "second-leader": self._start_second,
@@ -116,7 +153,7 @@ class Operations:
             "policy-deleted": self._delete_policy,
             "held": self._hold,
         }
-        end: Mapping[str, Callable[[Fault], Awaitable[None]]] = {
+        self._end: Mapping[str, Callable[[Fault], Awaitable[None]]] = {
             "second-leader": self._end_second,
             "clock-jump": self._jump_back,
             "store-rolled-back": self._roll_back,
@@ -129,11 +166,13 @@ class Operations:
             "held": self._release,
         }
         self._agenda: list[tuple[float, int, Fault, Callable[[Fault], Awaitable[None]]]] = []
-        for fault in plan.faults:
-            if fault.kind in begin:
-                self._agenda.append((fault.start, fault.seed, fault, begin[fault.kind]))
-            if fault.kind in end:
-                self._agenda.append((fault.end, fault.seed, fault, end[fault.kind]))
+        shared.injector.subscribe(self._schedule)
+
+    def _schedule(self, fault: Fault) -> None:
+        start, end = self._shared.injector.period(fault)
+        for at, handlers in ((start, self._begin), (end, self._end)):
+            if fault.kind in handlers:
+                self._agenda.append((at, fault.seed, fault, handlers[fault.kind]))
         self._agenda.sort(key=lambda entry: entry[:2])
 
     @property
@@ -210,7 +249,8 @@ class Operations:
     async def _take_lease(self, fault: Fault) -> None:
         self._record(fault, "lease")
         name = self._shared.config.current.leader_election.name
-        self._shared.leases.take(name, holder="another", seconds=max(1.0, fault.end - fault.start))
+        start, end = self._shared.injector.period(fault)
+        self._shared.leases.take(name, holder="another", seconds=max(1.0, end - start))
 
     async def _jump(self, fault: Fault) -> None:
         self._record(fault, f"by {fault.amount:g} s")

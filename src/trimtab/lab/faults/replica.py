@@ -15,6 +15,7 @@ from typing import Any
 
 from trimtab.kube.errors import KubeError, describe
 from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.kube.runtime.event_correlator import EventType, ObjectReference
 from trimtab.lab.faults.api_faults import ApiFaults, FaultyCluster, FaultyLeases, FaultyObjects
 from trimtab.lab.faults.gate import ProcessGate, is_killed
 from trimtab.lab.faults.plan import FaultInjector
@@ -32,7 +33,6 @@ from trimtab.lab.simulator.simulation import SimulatedFeatures
 from trimtab.lab.simulator.usage_source import SimulatedUsageSource
 from trimtab.lab.simulator.world import SimulatedWorld
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.policy.status_writer import NullEventSink
 from trimtab.operator.wiring import ElectionPort, FixedConfig, Ports
 from trimtab.recommender.recommender import DEFAULT_SOURCE
 from trimtab.recommender.source_ingester import IngestSchedule
@@ -60,6 +60,27 @@ class SharedCluster:
     on_error: Callable[[str, Exception], None]
     """Called with each error that no part of the operator handled."""
     leases: SimulatedLeases = field(default_factory=SimulatedLeases)
+
+
+class _TracedEvents:
+    """The Events about policies and Intents, in the trace."""
+
+    def __init__(self, process: str, trace: RunTrace) -> None:
+        self._process = process
+        self._trace = trace
+
+    def record(
+        self,
+        regarding: ObjectReference,
+        *,
+        type: EventType,  # noqa: A002 - Kubernetes' own word for it
+        reason: str,
+        message: str,
+        action: str,
+    ) -> None:
+        del action
+        target = f"{regarding.kind} {regarding.namespace}/{regarding.name}"
+        self._trace.add(self._process, f"{type} Event on {target} {reason}: {message}", kind=reason)
 
 
 class Replica:
@@ -106,7 +127,7 @@ class Replica:
             objects=FaultyObjects(shared.objects, self.api),
             cluster=lambda _: cluster,
             features=SimulatedFeatures(),
-            events=NullEventSink(),
+            events=_TracedEvents(self.name, shared.trace),
             sources={
                 DEFAULT_SOURCE: FaultySource(shared.usage, shared.injector, self.gate, start=world.start)
             },

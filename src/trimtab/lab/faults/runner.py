@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,8 @@ class CaseResult:
     """The outcome of a run."""
 
     case: FaultCase
+    plan: FaultPlan
+    """The faults that began, at their times."""
     violations: tuple[Violation, ...]
     fault_counts: Counter[str]
     """The number of times that each kind of fault took effect."""
@@ -89,11 +92,16 @@ def draw_case(seed: int, intensity: str) -> FaultCase:
 async def run_case(case: FaultCase) -> CaseResult:
     """Run a case from its first second to its last."""
     with tempfile.TemporaryDirectory(prefix="trimtab-faults-") as folder:
-        baseline = FaultRun(case, Path(folder), {}, invariants=())
-        await baseline.run(replicas=0)
-        run = FaultRun(case, Path(folder), baseline.ready.means())
+        run = FaultRun(case, Path(folder), measure_baseline=partial(_measure_baseline, case, Path(folder)))
         await run.run()
     return run.result()
+
+
+async def _measure_baseline(case: FaultCase, folder: Path, plan: FaultPlan) -> dict[WorkloadKey, float]:
+    """Return the ready pods of each workload in the same run without the operator, with faults at the same times."""
+    baseline = FaultRun(msgspec.structs.replace(case, plan=plan), folder, invariants=())
+    await baseline.run(replicas=0)
+    return baseline.ready.means()
 
 
 class FaultRun:
@@ -103,13 +111,16 @@ class FaultRun:
         self,
         case: FaultCase,
         folder: Path,
-        ready_without_operator: Mapping[WorkloadKey, float],
         *,
+        measure_baseline: Callable[[FaultPlan], Awaitable[Mapping[WorkloadKey, float]]] | None = None,
         scenario: Scenario | None = None,
         autoscale: bool = False,
         invariants: Sequence[type[Invariant]] = INVARIANTS,
     ) -> None:
-        """Create a run that keeps its files in a folder; without a `scenario` the world of the case describes the cluster."""
+        """Create a run that keeps its files in a folder; without a `scenario` the world of the case describes the cluster.
+
+        `measure_baseline` returns the ready pods of each workload without the operator, among faults at these times.
+        """
         spec = case.world
         self._case = case
         self._world = world = SimulatedWorld(
@@ -137,8 +148,8 @@ class FaultRun:
             on_write=self._observe_write,
             on_error=self._observe_error,
         )
-        self._environment = Environment(case.plan, world, self._hub, self._injector, self._trace)
-        self._operations = Operations(case.plan, shared, spec)
+        self._environment = Environment(world, self._hub, self._injector, self._trace)
+        self._operations = Operations(shared, spec)
         self._state = RunState(
             spec=spec,
             world=world,
@@ -146,8 +157,8 @@ class FaultRun:
             replicas=lambda: self._operations.replicas,
             config=lambda: config.current,
             hides_usage=self._hides_usage,
-            ready_without_operator=ready_without_operator,
         )
+        self._measure_baseline = measure_baseline
         self._invariants: list[Invariant] = [kind(self._state) for kind in invariants]
         self.ready = ReadyPods(spec, world)
         self._writes = 0
@@ -181,6 +192,8 @@ class FaultRun:
         try:
             for _ in range(round(spec.days * DAY / spec.step)):
                 await self._step()
+            if self._measure_baseline:
+                self._state.ready_without_operator = await self._measure_baseline(self._injector.timed_plan())
             for invariant in self._invariants:
                 invariant.at_end()
         finally:
@@ -229,6 +242,7 @@ class FaultRun:
                 f"{event.workload} {event.pod} {event.reason}: {event.message}",
                 kind=event.reason,
                 target=str(event.workload),
+                at=event.at,
             )
 
     def _admit_pod(self, pod: Pod) -> Sizes:
@@ -265,11 +279,16 @@ class FaultRun:
 
     def _hides_usage(self) -> bool:
         elapsed = self._state.elapsed
-        return any(elapsed - DAY < fault.end for kind in _HIDING for fault in self._injector.started(kind))
+        return any(
+            elapsed - DAY < self._injector.period(fault)[1]
+            for kind in _HIDING
+            for fault in self._injector.started(kind)
+        )
 
     def result(self) -> CaseResult:
         return CaseResult(
             case=self._case,
+            plan=self._injector.timed_plan(),
             violations=tuple(self._state.violations),
             fault_counts=self._injector.counts,
             evaluations=self._state.evaluations,

@@ -212,9 +212,8 @@ class OomKilledNotShrunk(Invariant):
                 or not self.state.world.now - 2 * self.state.spec.step > at > self.state.world.now - DAY
             ):
                 continue
-            if new is None or (old is not None and new >= old):
-                continue
-            self.check(new > limit, name, "was killed at", limit, write)
+            grows = new is None or (old is not None and new >= old)
+            self.check(grows or (new or 0) > limit, name, "was killed at", limit, write)
 
 
 def _spec_at_start(state: RunState, write: Write) -> OptimizationPolicySpec | None:

@@ -147,7 +147,7 @@ def _build_workload_lanes(
 
 def _build_fault_lanes(entries: Sequence[TraceEntry], result: CaseResult, scale: _Scale) -> Iterator[Lane]:
     start = result.case.world.start
-    for fault in result.case.plan.faults:
+    for fault in result.plan.faults:
         begin, end = start + fault.start, start + fault.end
         if end < scale.begin or begin > scale.end:
             continue

@@ -45,9 +45,9 @@ class RunTrace:
         self.count = 0
         """The number of entries that were ever added."""
 
-    def add(self, actor: str, text: str, *, kind: str, target: str = "") -> None:
-        """Add an entry about what an actor did now."""
-        at = self._now()
+    def add(self, actor: str, text: str, *, kind: str, target: str = "", at: float | None = None) -> None:
+        """Add an entry about what an actor did, now or at another time."""
+        at = self._now() if at is None else at
         self.count += 1
         self._digest.update(f"{at!r} {actor} {text}\n".encode())
         self._entries.append(TraceEntry(at, actor, kind, target, text))

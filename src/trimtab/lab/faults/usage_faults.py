@@ -133,7 +133,7 @@ class FaultySource(Source[SimulatedUsageSettings]):
             recent = usage.times[:, None] > self._start + self._injector.elapsed - fault.amount
             self._change(usage, fault, recent & self._select_columns(usage, fault)[None, :], _erase)
         for fault in self._injector.active(_YOUNG):
-            before = usage.times < self._start + fault.start
+            before = usage.times < self._start + self._injector.period(fault)[0]
             self._change(usage, fault, np.repeat(before[:, None], len(usage.containers), axis=1), _erase)
         for fault in self._injector.started(_RENAMED):
             if (cells := self._select_cells(usage, fault)).any():
@@ -157,7 +157,8 @@ class FaultySource(Source[SimulatedUsageSettings]):
     def _select_cells(self, usage: Usage, fault: Fault) -> Cells:
         """Select the samples that were scraped during a fault, and that it hits."""
         since = usage.times - self._start
-        rows = (since >= fault.start) & (since < fault.end)
+        begin, end = self._injector.period(fault)
+        rows = (since >= begin) & (since < end)
         return rows[:, None] & self._select_columns(usage, fault)[None, :]
 
     def _select_columns(self, usage: Usage, fault: Fault) -> Cells:

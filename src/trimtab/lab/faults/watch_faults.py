@@ -22,6 +22,7 @@ from trimtab.lab.simulator.world import SimulatedWorld
 
 _STALE, _GAP, _DELAYED = "watch-stale", "watch-gap", "watch-delayed"
 _DUPLICATED, _REORDERED, _RELIST = "watch-duplicated", "watch-reordered", "watch-relist"
+_CHANGES = ("annotate", "resize")
 _KINDS = ("", PODS.kind, "Deployment", "StatefulSet", OPTIMIZATION_POLICIES.kind, NODES.kind)
 
 
@@ -35,19 +36,24 @@ KINDS = (
         name=_STALE,
         sentence="The caches of one resource, or all, are outdated: events arrive only when the fault ends.",
         draw=_draw_resource,
+        calls=_CHANGES,
     ),
     FaultKind(
         name=_GAP,
         sentence="Events of one resource, or all, are lost; the informer lists again when the fault ends.",
         draw=_draw_resource,
+        calls=_CHANGES,
     ),
-    FaultKind(name=_DELAYED, sentence="Events arrive up to ten minutes late.", draw=_draw_resource),
-    FaultKind(name=_DUPLICATED, sentence="Each event arrives twice.", draw=_draw_resource),
+    FaultKind(
+        name=_DELAYED, sentence="Events arrive up to ten minutes late.", draw=_draw_resource, calls=_CHANGES
+    ),
+    FaultKind(name=_DUPLICATED, sentence="Each event arrives twice.", draw=_draw_resource, calls=_CHANGES),
     FaultKind(name=_REORDERED, sentence="Events of different resources arrive in another order."),
     FaultKind(
         name=_RELIST,
         sentence="An informer lists everything again, as after a watch that expired.",
         draw=_draw_resource,
+        calls=_CHANGES,
         duration=(300.0, 1800.0),
     ),
 )

@@ -17,7 +17,7 @@ from trimtab.kube.kinds.pods import ContainerTermination, Pod, PodResize, Resour
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.rest.resources import NODES
 from trimtab.lab.faults.api_faults import find_mutation, round_up_memory
-from trimtab.lab.faults.plan import Fault, FaultDetails, FaultInjector, FaultKind, FaultPlan
+from trimtab.lab.faults.plan import Fault, FaultDetails, FaultInjector, FaultKind
 from trimtab.lab.faults.trace import RunTrace
 from trimtab.lab.faults.watch_faults import WatchHub
 from trimtab.lab.faults.worlds import WorldSpec
@@ -28,6 +28,8 @@ from trimtab.lab.simulator.world import SimulatedWorld
 
 _DEFERRED, _INFEASIBLE = "resize-deferred", "resize-infeasible"
 _SILENT, _IGNORED, _FAILING = "resize-never-answered", "resize-ignored", "resize-fails"
+_RESIZES = ("resize",)
+_CHANGES = ("annotate", "resize")
 _MEMORY, _CPU, _IDLE = "demand-memory", "demand-cpu", "demand-zero"
 
 
@@ -258,13 +260,24 @@ def _cluster_fault(
     draw: Callable[[random.Random, WorldSpec], FaultDetails] = _draw_workload,
     every: float | None = None,
     hides_usage: bool = False,
+    calls: tuple[str, ...] = (),
+    contract: str = "process",
 ) -> _ClusterFault:
-    kind = FaultKind(name=name, sentence=sentence, draw=draw, hides_usage=hides_usage)
+    kind = FaultKind(
+        name=name, sentence=sentence, draw=draw, hides_usage=hides_usage, calls=calls, contract=contract
+    )
     return _ClusterFault(kind, begin, end, every)
 
 
 _FAULTS: Sequence[_ClusterFault] = (
-    _cluster_fault("node-lost", "A node vanishes with its pods.", _lose_node, _restore_node, draw=_draw_node),
+    _cluster_fault(
+        "node-lost",
+        "A node vanishes with its pods.",
+        _lose_node,
+        _restore_node,
+        draw=_draw_node,
+        calls=_CHANGES,
+    ),
     _cluster_fault(
         "node-not-ready",
         "A node is NotReady, and so are its pods.",
@@ -272,31 +285,42 @@ _FAULTS: Sequence[_ClusterFault] = (
         lambda context, fault: _set_node_ready(context, fault, ready=True),
         draw=_draw_node,
     ),
-    _cluster_fault("node-full", "A node has no room left.", _fill_node, _empty_node, draw=_draw_node),
-    _cluster_fault(_DEFERRED, "The kubelet defers resizes of a workload's pods."),
-    _cluster_fault(_INFEASIBLE, "The kubelet finds resizes of a workload's pods infeasible."),
-    _cluster_fault(_SILENT, "The kubelet never answers to resizes of a workload's pods."),
+    _cluster_fault(
+        "node-full", "A node has no room left.", _fill_node, _empty_node, draw=_draw_node, calls=_CHANGES
+    ),
+    _cluster_fault(_DEFERRED, "The kubelet defers resizes of a workload's pods.", calls=_RESIZES),
+    _cluster_fault(_INFEASIBLE, "The kubelet finds resizes of a workload's pods infeasible.", calls=_RESIZES),
+    _cluster_fault(_SILENT, "The kubelet never answers to resizes of a workload's pods.", calls=_RESIZES),
     _cluster_fault(
         _IGNORED,
         "The container runtime reports success of a resize and changes nothing.",
         end=_notice_ignored,
+        calls=_RESIZES,
     ),
-    _cluster_fault(_FAILING, "The container runtime fails resizes with an error."),
+    _cluster_fault(_FAILING, "The container runtime fails resizes with an error.", calls=_RESIZES),
     _cluster_fault(_MEMORY, "Containers want more memory, up to four times as much."),
     _cluster_fault(_CPU, "Containers want more CPU, up to four times as much."),
     _cluster_fault(_IDLE, "Containers want nothing."),
     _cluster_fault("crash-loop", "Containers crash again and again.", _crash, every=200.0),
-    _cluster_fault("other-scales", "A user or an autoscaler scales a workload.", _scale, _scale_back),
-    _cluster_fault("other-edits-template", "A user writes other sizes to a template.", _edit_template),
+    _cluster_fault(
+        "other-scales", "A user or an autoscaler scales a workload.", _scale, _scale_back, calls=_CHANGES
+    ),
+    _cluster_fault(
+        "other-edits-template", "A user writes other sizes to a template.", _edit_template, calls=_CHANGES
+    ),
     _cluster_fault(
         "gitops-resets-template",
         "A GitOps tool writes the original sizes to a template whenever they differ.",
         _reset_template,
         every=180.0,
     ),
-    _cluster_fault("other-resizes-pods", "Another controller resizes running pods.", _resize_pods),
-    _cluster_fault("other-deletes-pods", "A user deletes pods.", _delete_pods),
-    _cluster_fault("rollout", "A rollout begins, and is rolled back.", _start_rollout, _roll_back),
+    _cluster_fault(
+        "other-resizes-pods", "Another controller resizes running pods.", _resize_pods, calls=_CHANGES
+    ),
+    _cluster_fault("other-deletes-pods", "A user deletes pods.", _delete_pods, calls=_CHANGES),
+    _cluster_fault(
+        "rollout", "A rollout begins, and is rolled back.", _start_rollout, _roll_back, calls=_CHANGES
+    ),
 )
 
 KINDS = tuple(each.kind for each in _FAULTS)
@@ -306,23 +330,30 @@ class Environment:
     """The faults of the cluster, at their times."""
 
     def __init__(
-        self, plan: FaultPlan, world: SimulatedWorld, hub: WatchHub, injector: FaultInjector, trace: RunTrace
+        self, world: SimulatedWorld, hub: WatchHub, injector: FaultInjector, trace: RunTrace
     ) -> None:
         self._world = world
         self._injector = injector
         self._context = _Context(world, hub, injector, trace)
         self._agenda: list[tuple[float, int, Fault, _Handler]] = []
-        by_name = {each.kind.name: each for each in _FAULTS}
-        for fault in plan.faults:
-            if found := by_name.get(fault.kind):
-                begins = [fault.start]
-                while found.every and begins[-1] + found.every < fault.end:
-                    begins.append(begins[-1] + found.every)
-                self._agenda += [(at, fault.seed, fault, found.begin) for at in begins]
-                self._agenda.append((fault.end, fault.seed, fault, found.end))
-        self._agenda.sort(key=lambda entry: entry[:2])
+        self._faults = {each.kind.name: each for each in _FAULTS}
+        injector.subscribe(self._schedule)
         world.intercept_resize = self._intercept_resize
         world.change_demand = self._change_demand
+
+    def _schedule(self, fault: Fault) -> None:
+        found = self._faults.get(fault.kind)
+        if found is None:
+            return
+        start, end = self._injector.period(fault)
+        begins = [start]
+        while found.every and begins[-1] + found.every < end:
+            begins.append(begins[-1] + found.every)
+        self._agenda += [(at, fault.seed, fault, found.begin) for at in begins]
+        self._agenda.append((end, fault.seed, fault, found.end))
+        self._agenda.sort(key=lambda entry: entry[:2])
+        if fault.call:
+            self.process_due()  # in the middle of what the operator does
 
     @property
     def next_due(self) -> float | None:

@@ -49,7 +49,7 @@ class ContainerDraw(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     cpu: float
     memory: float
     shape: str = "flat"
-    """The course of the demand: flat, daily, shift, leak, bursts, idle."""
+    """The course of the demand: flat, daily, shift, steps, leak, bursts, idle."""
     resources: Resources = Resources()
     restart_on_memory_resize: bool = False
     noise_seed: int = 0
@@ -158,6 +158,12 @@ class WorldSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
                 later = times >= rng.uniform(0.2, 1.0) * self.calm_at
                 cpu_factor[later] = rng.choice([0.3, 2.5])
                 memory_factor[later] = rng.choice([0.5, 1.8])
+            case "steps":
+                # Another level every few hours, now and then more memory than the limit.
+                length = rng.uniform(2, 8) * HOUR
+                levels = rng.uniform(0.5, 1.7, math.ceil(times[-1] / length) + 1)
+                cpu_factor = levels[(times // length).astype(np.int64)]
+                memory_factor = 0.4 + 0.6 * cpu_factor
             case "leak":
                 period = rng.uniform(4, 16) * HOUR
                 memory_factor += (times % period) / period
@@ -240,7 +246,7 @@ def _draw_container(rng: random.Random, place: int) -> ContainerDraw:
         name=("main", "proxy", "logs")[place],
         cpu=cpu,
         memory=memory,
-        shape=rng.choice(["flat", "flat", "daily", "shift", "leak", "bursts", "idle"]),
+        shape=rng.choice(["flat", "daily", "shift", "shift", "steps", "steps", "leak", "bursts", "idle"]),
         resources=_draw_resources(rng, cpu, memory),
         restart_on_memory_resize=rng.random() < 0.1,
         noise_seed=rng.randrange(1 << 30),
@@ -271,7 +277,7 @@ def _draw_policy(rng: random.Random, namespaces: list[str]) -> dict[str, Any]:
     strategy: dict[str, Any] = {
         "allowRecreate": rng.random() < 0.4,
         "updateRequestsOnly": rng.random() < 0.5,
-        "minInterval": rng.choice(["10m", "1h", "0s"]),
+        "minInterval": rng.choice(["0s", "0s", "10m", "1h"]),
         "canary": {
             "percent": rng.choice([10, 30, 100]),
             "observation": rng.choice(["1m", "10m"]),
