@@ -1,7 +1,7 @@
 """Compile the programs written in Go, once for each version of their sources.
 
 A program is a Go module in `harness/go` that pins what it is made of. Its binaries land in a folder of the
-cache that is named by version and by a hash of the module, so a changed pin builds anew and an old build stays
+cache that is named by version and by a hash of the module, so a changed pin builds again and an old build stays
 usable. What comes from Debian is not built here: see `packages`.
 """
 
@@ -43,11 +43,11 @@ class Program:
     links: tuple[str, ...] = ()
     """Other names of the binary: it looks at the name that it was called by."""
     variables: tuple[str, ...] = ()
-    """What the linker sets, as `path.name=value`."""
+    """Variables that the linker sets, as `path.name=value`."""
     minutes: float
-    """What a first build takes on two cores, for whoever waits."""
+    """The duration of a first build on two cores, printed for those who wait."""
     home: Path = field(default=SOURCES, repr=False)
-    """Where its folder is."""
+    """The folder of the module."""
 
     @property
     def sources(self) -> Path:
@@ -114,14 +114,14 @@ def _run_with_progress(command: list[str], program: Program, log: Path) -> None:
 
 
 def tail(log: Path, lines: int = 20) -> str:
-    """The end of a log, where what went wrong is told."""
+    """Return the end of a log, which holds the error."""
     text = log.read_text(errors="replace") if log.exists() else ""
     return "\n".join(text.splitlines()[-lines:]) or f"(nothing in {log})"
 
 
 @contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Two runs on one machine build once: the second waits for the first."""
+    """Lock a build, so that the second of two runs on a machine waits for the first."""
     cache().mkdir(parents=True, exist_ok=True)
     with (cache() / f"{name}.lock").open("w") as lock:
         try:

@@ -1,7 +1,7 @@
 """Keep numba's compiled functions outside the checkout, so that a clean checkout of the same sources reuses them.
 
 numba keeps it beside each module and knows it by that module's content, but not by that of others whose functions
-went into it. So all of it stands or falls with the content of every module.
+went into it. So the cache is valid only for the content of all modules together.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ def keep() -> None:
 
 
 def _compiled() -> Iterator[Path]:
-    """Indexes and data of numba."""
+    """List numba's index and data files."""
     yield from PACKAGE.rglob("__pycache__/*.nb[ci]")
 
 

@@ -19,7 +19,7 @@ from harness.build import cache, tail
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on now.
+    """Return a free loopback port.
 
     It lies below the range from which the system serves outgoing connections, so that a server which is down for
     a while finds its port free when it comes back.
@@ -58,7 +58,7 @@ class Process:
         as_user = ["--reuid", user, "--regid", user, "--clear-groups"] if user else []
         # setpriv and the shell become the program itself: the process id stays. It must be called by a thread that
         # lives on, since to the kernel the parent is the thread. A parent that died before setpriv was heard is
-        # not told of any more, hence the look at whose child this is.
+        # not reported any more, hence the look at whose child this is.
         bound = ["setpriv", *as_user, "--pdeathsig", "KILL", "--"]
         orphan = ["sh", "-c", 'test "$PPID" = "$0" && exec "$@"', os.getpid()]
         self._command = [*map(str, (*bound, *orphan, *command))]
@@ -87,7 +87,7 @@ class Process:
         _record(self.name, self._popen.pid)
 
     def wait_until(self, ready: Callable[[], bool], *, timeout: float = 60) -> None:
-        """Return once it is ready; a program that ends or is not ready in time tells why by its log."""
+        """Return once it is ready; a program that ends or is not ready in time raises an error with its log."""
         try:
             wait_for(lambda: not self.alive or ready(), what=self.name, timeout=timeout)
         except TimeoutError:
@@ -124,7 +124,7 @@ class Process:
 
 
 def started_at(pid: int) -> str | None:
-    """When a process was started, in ticks: with it a process id names one process only."""
+    """Return the start time of a process in ticks: with it a process id is unique."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:
@@ -140,23 +140,23 @@ def _record(name: str, pid: int) -> None:
     record.parent.mkdir(parents=True, exist_ok=True)
     entry = {
         "name": name,
-        "born": started_at(pid),
+        "started_at": started_at(pid),
         "owner": os.getpid(),
-        "owner born": started_at(os.getpid()),
+        "owner_started_at": started_at(os.getpid()),
     }
     record.write_text(json.dumps(entry))
 
 
 def end_leftovers() -> list[str]:
-    """End what a crashed run left behind, and say what it was. What a living run owns is let be."""
+    """End processes that a crashed run left behind and list them. Processes of a live run are kept."""
     ended = []
     for record in (cache() / "running").glob("*.json"):
         with suppress(FileNotFoundError, ValueError):  # another run is at it too
             entry = json.loads(record.read_text())
-            if entry["owner born"] == started_at(entry["owner"]):
+            if entry["owner_started_at"] == started_at(entry["owner"]):
                 continue
             pid = int(record.stem)
-            if entry["born"] == started_at(pid):
+            if entry["started_at"] == started_at(pid):
                 os.kill(pid, signal.SIGKILL)
                 ended.append(entry["name"])
             record.unlink()

@@ -1,6 +1,6 @@
 """Keep the answers of other programs in files, so that tests which compare with them start no process.
 
-`make recordings` asks the real programs and writes the files anew. tests/integration asks them again and compares, so that
+`make recordings` asks the real programs and writes the files again. tests/integration asks them again and compares, so that
 a recording cannot differ from its program unnoticed.
 """
 

@@ -1,7 +1,7 @@
 """Keep JAX's compilations outside the checkout: compiling takes longer than the training in tests.
 
 JAX knows each by its content, but not by the processor, which must be of the same kind; and what it writes may be seen
-by half, so it writes to a folder that nobody else reads, out of which whole files go to the others.
+by half, so it writes to a private folder, out of which whole files go to the others.
 """
 
 import hashlib

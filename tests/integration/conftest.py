@@ -86,7 +86,7 @@ def _or_skip(make: Callable[[], T]) -> T:
 
 @pytest.fixture(scope="session")
 def go_quantity() -> GoQuantity:
-    """How Go reads quantities and durations: `go_quantity.ask(["quantity 1.5Gi"])`."""
+    """Go's parser of quantities and durations: `go_quantity.ask(["quantity 1.5Gi"])`."""
     return _or_skip(GoQuantity)
 
 
@@ -120,7 +120,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def vpa_kinds(cluster: Cluster) -> None:
-    """That control plane knows VPA's kinds."""
+    """The control plane with the kinds of VPA."""
     cluster.learn(_or_skip(crds))
 
 
@@ -163,6 +163,6 @@ def namespace(asked_cluster: Cluster) -> Iterator[str]:
 
 @pytest.fixture
 async def fault_proxy(cluster: Cluster) -> AsyncIterator[FaultProxy]:
-    """The API server with faults before it: use its `kubeconfig` or `server`, and tell it what to break."""
+    """The API server with faults before it: use its `kubeconfig` or `server`, and configure its faults."""
     async with FaultProxy(cluster) as proxy:
         yield proxy

@@ -11,7 +11,7 @@ from harness.cluster.cluster import Cluster
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def test_requested_tells_what_each_namespace_asks_for(cluster: Cluster, namespace: str) -> None:
+def test_requested_example_prints_requests_by_namespace(cluster: Cluster, namespace: str) -> None:
     cluster.call("POST", "/api/v1/nodes", node(namespace, cpu="8", memory="32Gi"))
     body = pod("web", namespace=namespace, node=namespace, cpu="1450m", memory="2Gi", owned=False)
     made = cluster.call("POST", f"/api/v1/namespaces/{namespace}/pods", body)

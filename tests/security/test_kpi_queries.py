@@ -136,7 +136,7 @@ async def test_allowed_name_that_points_to_a_forbidden_address_is_not_queried(
         await check_endpoint("prometheus.shop", 9090)
 
 
-async def test_words_of_a_server_are_not_in_a_reading() -> None:
+async def test_kpi_reading_contains_no_text_of_the_server() -> None:
     secret = 'found duplicate series: {account="alice", namespace="bank"}'
     queries = [KpiQuery("up", namespace="shop")]
     async with PromqlKpiClient(FakePromql({"up": SourceRefused(secret)}), max_age=60, timeout=5) as kpis:

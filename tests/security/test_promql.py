@@ -65,7 +65,7 @@ TEXT_TOKENS = [
 @pytest.mark.parametrize(
     ("opening", "closing"), [("(", ")"), ("abs(", ")"), ("-(", ")"), ("sum by (a) (", ")")]
 )
-def test_deeply_nested_query_is_refused_before_it_is_parsed(opening: str, closing: str, depth: int) -> None:
+def test_deeply_nested_query_is_rejected_before_it_is_parsed(opening: str, closing: str, depth: int) -> None:
     """The parser overflowed its stack at 18,001 brackets, which ends the process, and took 1.3 GB for 8,001."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for count in (depth // len(opening), MAX_LENGTH // len(opening + closing) - 1):
@@ -76,7 +76,7 @@ def test_deeply_nested_query_is_refused_before_it_is_parsed(opening: str, closin
 
 
 @pytest.mark.parametrize("operator", ["+", "^", " and ", "==", "-", "- -"])
-def test_query_with_many_operators_is_refused_before_it_is_parsed(operator: str) -> None:
+def test_query_with_many_operators_is_rejected_before_it_is_parsed(operator: str) -> None:
     query = operator.join(["x"] * 600)
     problem = find_query_problem(query)
     assert problem is not None

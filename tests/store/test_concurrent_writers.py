@@ -54,7 +54,9 @@ async def test_waiting_writers_leave_connections_to_readers(store: Store) -> Non
     assert len(await store.history.find()) == 50
 
 
-async def test_store_serializes_two_who_read_before_they_write(address: str, tmp_path: Path) -> None:
+async def test_store_serializes_two_transactions_that_read_before_they_write(
+    address: str, tmp_path: Path
+) -> None:
     async def archive(name: str) -> list[bytes]:
         async with Store.open(tmp_path / name) as store:
             await store.history.append([entry(t, name=name) for t in range(2100)])

@@ -143,7 +143,7 @@ async def test_store_sets_a_linked_file_aside_at_its_target(file: Path, tmp_path
     assert damaged(file) == ["trimtab.db.damaged-1"]
 
 
-async def test_damage_in_use_is_said_and_the_next_use_heals_it(file: Path) -> None:
+async def test_store_reports_damage_during_use_and_repairs_it_at_the_next_use(file: Path) -> None:
     await begin(file)
     async with Store.open(file) as store:
         scramble(file)

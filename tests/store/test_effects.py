@@ -84,7 +84,7 @@ async def test_effects_match_a_reference_implementation(
     assert await store.effects.find_newest(**WHOSE, now=now, look_back=look_back) == expected
 
 
-async def test_effects_are_those_of_the_cluster_or_of_any(store: Store) -> None:
+async def test_effects_are_found_by_cluster_or_in_all_clusters(store: Store) -> None:
     given, other = effect(1, cluster="", static=True), effect(2, cluster="other")
     await store.effects.append([given, other])
     assert await store.effects.find(cluster="prod", name="default/intent") == [given]

@@ -40,6 +40,6 @@ async def test_events_limit_keeps_the_newest(store: Store) -> None:
     assert [found.timestamp for found in await store.events.find(limit=2)] == [9, 8]
 
 
-async def test_events_are_those_of_the_cluster(store: Store) -> None:
+async def test_events_are_found_by_cluster(store: Store) -> None:
     await store.events.append([event(1), event(2, cluster="other")])
     assert [found.timestamp for found in await store.events.find(cluster="prod")] == [1]

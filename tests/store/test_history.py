@@ -89,7 +89,7 @@ async def test_history_returns_none_for_an_impossible_number(store: Store) -> No
     assert await store.history.get(2**63) is None
 
 
-async def test_bytes_that_are_no_text_cannot_break_a_batch(store: Store) -> None:
+async def test_history_batch_accepts_bytes_that_are_no_text(store: Store) -> None:
     name = b"caf\xe9".decode(errors="surrogateescape")
     await store.history.append([entry(1, who=name)])
     (found,) = await store.history.find()

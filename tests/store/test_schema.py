@@ -48,7 +48,7 @@ async def test_schema_is_created_once_by_many_openings(address: str) -> None:
         assert len(await store.history.find()) == 6
 
 
-async def test_schema_that_is_newer_is_rejected_in_one_line_and_left_alone(address: str) -> None:
+async def test_newer_schema_is_rejected_in_one_line_and_not_changed(address: str) -> None:
     async with Store.open(address) as store, store._database.begin_write() as connection:
         await connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
     with pytest.raises(
@@ -106,7 +106,7 @@ def create_first_schema(connection: Connection) -> None:
 
 
 @pytest.mark.parametrize(("clusters", "adopted"), [(["prod"], "prod"), (["prod", "stage"], ""), ([], "")])
-async def test_effects_and_events_of_the_first_schema_are_of_the_only_cluster_that_is_known(
+async def test_schema_migration_assigns_effects_and_events_to_the_only_known_cluster(
     address: str, clusters: list[str], adopted: str
 ) -> None:
     def go_back(connection: Connection) -> None:
@@ -183,6 +183,6 @@ async def test_schema_with_unknown_columns_and_a_lost_version_is_rejected(addres
             pass
 
 
-def test_versions_follow_one_another() -> None:
+def test_schema_versions_are_consecutive() -> None:
     numbers = [int(path.name[:4]) for path in sorted(VERSIONS.glob("0*.py"))]
     assert numbers == list(range(1, len(numbers) + 1))

@@ -81,7 +81,7 @@ async def test_state_that_is_deleted_is_gone(store: Store) -> None:
     assert await store.states.load(KEY) is None
 
 
-async def test_notes_tell_what_there_is_without_the_bytes(store: Store) -> None:
+async def test_state_notes_list_states_without_their_bytes(store: Store) -> None:
     await store.states.save(StateKey("prod", "vpa"), b"12345", timestamp=3)
     await store.states.save(KEY, b"1", timestamp=4)
     assert await store.states.list_summaries() == [

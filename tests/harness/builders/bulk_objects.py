@@ -24,7 +24,7 @@ Progress = Callable[[Sequence[Any]], Iterable[Any]]
 
 @dataclass(frozen=True)
 class Place:
-    """Where one pod belongs."""
+    """The node and the workload of one pod."""
 
     namespace: str
     name: str
@@ -33,7 +33,7 @@ class Place:
 
     @property
     def key(self) -> bytes:
-        """Where the API server keeps it in etcd."""
+        """Return the key under which the API server keeps it in etcd."""
         return f"/registry/pods/{self.namespace}/{self.name}".encode()
 
     @property
@@ -113,7 +113,7 @@ class Population:
     async def _write_ground(self, client: Client, *, show: Progress | None) -> None:
         for number in range(min(self.namespaces, self.pods)):
             await client.create(NAMESPACES, {"metadata": {"name": self.namespace(number)}})
-            # Without the controllers nobody else makes it, and without it no pod is let in.
+            # Without the controllers it would not exist, and without it no pod is admitted.
             account = {"metadata": {"name": "default"}}
             await client.create(SERVICE_ACCOUNTS, account, namespace=self.namespace(number))
         nodes = sorted({place.node for place in self.places()})

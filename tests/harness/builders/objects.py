@@ -125,7 +125,7 @@ def _proxy() -> Object:
 
 
 def pod_status(pod: Object, *, ip: str = "10.4.17.23") -> Object:
-    """What a kubelet reports of this pod once it runs."""
+    """Return the status that a kubelet reports once the pod runs."""
     conditions = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
     return {
         "phase": "Running",

@@ -14,7 +14,7 @@ _POLICIES = policy_projection()
 
 
 def project_object(shape: Projection[R], manifest: dict[str, Any]) -> R:
-    """What an informer of this shape would keep of an object."""
+    """Return the record that an informer with this projection keeps of an object."""
     return shape.project(msgspec.json.decode(msgspec.json.encode(manifest), type=shape.wire_type))
 
 

@@ -23,7 +23,7 @@ class Service:
     namespace: str
     app: str
     squad: str
-    """Whose it is: a label that a policy selects by."""
+    """The label by which a policy selects it."""
 
     @property
     def uid(self) -> str:

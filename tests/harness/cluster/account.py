@@ -19,7 +19,7 @@ def wait_for_home(cluster: Cluster) -> None:
 
 
 NODE_NAME = "authentication.kubernetes.io/node-name"
-"""What the API server knows of the token of a pod: the pod's node."""
+"""The node of a pod, which the API server reads from the pod's token."""
 
 
 def manifests_of(process: Component) -> list[str]:
@@ -36,7 +36,7 @@ def become(process: Component, *, node: str = "") -> dict[str, Any]:
 
 @contextmanager
 def account(cluster: Cluster, process: Component) -> Iterator[None]:
-    """Make the account with the process' rights and no others; it goes at the end, for Helm takes over nobody's."""
+    """Create the account with exactly the process' rights; delete it at the end, since Helm adopts no foreign account."""
     wait_for_home(cluster)
     rights = manifests_of(process)
     for manifest in (str(DEPLOY / "operator" / "namespace.yaml"), *rights):

@@ -54,7 +54,7 @@ class Administrator:
             if isinstance(failure, HTTPException):
                 raise ConnectionError(f"no answer from {self._server}{path}: {failure!r}") from failure
             raise
-        self._idle.append(connection)  # it connects anew where the server was to close it
+        self._idle.append(connection)  # it reconnects if the server was about to close it
         if response.status >= REFUSALS:
             raise HTTPError(
                 self._server + path, response.status, response.reason, response.headers, io.BytesIO(body)

@@ -6,7 +6,7 @@ from harness.process import wait_for
 from trimtab.usage.usage import PodContainer
 
 NAME = "plodder"
-"""Of the Deployment, and of the namespace that it has to itself."""
+"""The name of the Deployment and of its own namespace."""
 _SMALL = size("20m", "32Mi", cpu_limit="200m", memory_limit="64Mi")
 _SCRIPT = "while :; do i=0; while [ $i -lt 1000 ]; do i=$((i+1)); done; sleep 0.5; done"
 

@@ -34,7 +34,7 @@ MODULES = (
     "net/9p/9pnet_virtio",
     "fs/9p/9p",
 )
-"""What the kernel needs to reach this machine's files. Which of them needs which differs from kernel to kernel."""
+"""Modules that the kernel needs to reach this machine's files. Their dependencies differ from kernel to kernel."""
 
 XZ = b"\xfd7zXZ\x00"
 
@@ -42,7 +42,7 @@ KERNEL = "vmlinux"
 """Unpacked, for to unpack itself takes a kernel on an emulated processor half of its boot; it is made last."""
 
 EASY = "mitigations=off no5lvl"
-"""What makes an emulated processor's work less: nobody attacks it, and its memory is small."""
+"""Kernel arguments that save work of an emulated processor: no mitigations and little memory."""
 
 INIT = """#!/bin/busybox sh
 b=/bin/busybox
@@ -60,7 +60,7 @@ $b poweroff -f
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command in the machine came to; status 125 when the machine itself did not come to an end."""
+    """The result of a command in the machine; status 125 if the machine itself did not end."""
 
     status: int
     output: str

@@ -24,7 +24,7 @@ OUR_KINDS = Path(__file__).parents[3] / "deploy" / "crds"
 
 
 class KubectlError(RuntimeError):
-    """kubectl said no; the message is its own."""
+    """The error of a failed kubectl, with its own message."""
 
 
 class Cluster:
@@ -67,7 +67,7 @@ class Cluster:
 
     @property
     def etcd(self) -> str:
-        """Where the API server keeps what it is told."""
+        """The etcd in which the API server keeps its objects."""
         return self._plane.etcd_url
 
     @property
@@ -88,7 +88,7 @@ class Cluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a program needs to find this cluster, and a kubectl that fits it."""
+        """Return the environment with which a program finds this cluster and a kubectl of its version."""
         return {
             "KUBECONFIG": str(self.kubeconfig),
             "KUBECACHEDIR": str(
@@ -112,7 +112,7 @@ class Cluster:
         return done.stdout
 
     def learn(self, kinds: Path = OUR_KINDS) -> None:
-        """Have the API server serve the kinds that these manifests define, unless it does since it was told last."""
+        """Have the API server serve the kinds that these manifests define, unless an earlier call did."""
         if kinds in self._learned and self._learned[kinds] <= self._definitions():
             return
         self.kubectl("apply", "--server-side", "-f", str(kinds))
@@ -130,7 +130,7 @@ class Cluster:
         return answer
 
     def has(self, path: str) -> bool:
-        """Whether the API server is up and knows this."""
+        """Return whether the API server is up and serves this path."""
         try:
             self._administrator.ask("GET", path)
         except OSError:  # what HTTP refuses is one too
@@ -138,14 +138,14 @@ class Cluster:
         return True
 
     def is_so(self, path: str, condition: str) -> bool:
-        """Whether the object at this path has this condition."""
+        """Return whether the object at this path has this condition."""
         if not self.has(path):
             return False
         conditions = self.call("GET", path).get("status", {}).get("conditions", [])
         return any(each["type"] == condition and each["status"] == "True" for each in conditions)
 
     def log(self, component: str) -> Path:
-        """Where a component of the cluster writes its log."""
+        """Return the log file of a component of the cluster."""
         return self.directory / "logs" / f"{component}.log"
 
     def add_node(self) -> Node:

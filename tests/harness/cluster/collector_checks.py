@@ -30,7 +30,7 @@ MIB = 1 << 20
 HOLDER = (
     "dd if=/dev/zero of=$0 bs=1M count=8 2>/dev/null; dd if=/dev/zero bs=8M count=1 2>/dev/null | sleep 1000"
 )
-"""Who writes to a pipe that nobody reads keeps what he wants to write; to a shell's variable it takes a slow machine a minute."""
+"""A shell keeps the memory of text that it writes to an unread pipe; a shell variable takes a minute on a slow machine."""
 
 
 def advisor_of(kubepods: Kubepods, series: SeriesStore) -> CollectorManager:
@@ -38,7 +38,7 @@ def advisor_of(kubepods: Kubepods, series: SeriesStore) -> CollectorManager:
 
 
 def threads_below_a_container_are_seen(kubepods: Kubepods) -> None:
-    """crun keeps a container's processes in a cgroup within the container's, called `container`."""
+    """The cgroup `container` within the container's own, in which crun keeps the processes."""
     cgroup, [container] = kubepods.pod()
     inner = f"{container}/container"
     kubepods.create(inner)
@@ -126,7 +126,7 @@ def a_pod_may_vanish_under_the_reader(kubepods: Kubepods) -> None:
     advisor.collect(view, 101.0)
     held = _descriptors()
     kubepods.remove(goes)
-    advisor.collect(view, 102.0)  # nobody has told us yet
+    advisor.collect(view, 102.0)  # no event has arrived yet
     assert _descriptors() < held
     advisor.collect(view, 103.0)
     assert not advisor.failing

@@ -51,7 +51,7 @@ def _descendants(pid: int) -> list[int]:
 
 
 def _remove_cgroups() -> None:
-    """An empty cgroup can be removed and one in use cannot, so whoever still uses one keeps it."""
+    """Remove empty cgroups; the kernel keeps those that are still in use."""
     tops = [*Path("/sys/fs/cgroup").glob("*/kubepods"), *Path("/sys/fs/cgroup").glob("kubepods")]
 
     def all_removed() -> bool:

@@ -8,7 +8,7 @@ from harness.process import Process, free_port
 
 
 class ControlPlane:
-    """etcd, API server, controller manager and scheduler, made but not started."""
+    """Processes of etcd, API server, controller manager and scheduler, created but not started."""
 
     def __init__(self, directory: Path, credentials: Credentials) -> None:
         self._directory = directory
@@ -22,14 +22,14 @@ class ControlPlane:
         self.apiserver = self._process("kube-apiserver", self._apiserver_flags())
         flags = [
             f"--service-account-private-key-file={credentials.service_accounts.key}",
-            f"--root-ca-file={credentials.authority.cert}",  # whom pods are told to trust
+            f"--root-ca-file={credentials.authority.cert}",  # the authority that pods trust
             "--horizontal-pod-autoscaler-sync-period=5s",  # else a test waits for many times 15 s
         ]
         self.controllers = self._process("kube-controller-manager", [*self._client_flags(), *flags])
         self.scheduler = self._process("kube-scheduler", self._client_flags())
 
     def kill(self) -> None:
-        """End it all at once: a graceful end would save a state that nobody wants."""
+        """Kill all processes: a graceful end would only save a state that no test needs."""
         for component in (self.scheduler, self.controllers, self.apiserver, self.etcd):
             component.kill()
 

@@ -16,7 +16,7 @@ class Credentials:
         self.serving = self.authority.issue("kube-apiserver", hosts=LOOPBACK)
         self.client = self.authority.issue("admin-by-certificate", group="system:masters")
         self.service_accounts = self.authority.issue("service-accounts")
-        # The API server believes this one about who the user is, so it signs for nobody else.
+        # The API server believes this one about who the user is, so it signs no other certificates.
         self.front_authority = Authority(folder, "front-proxy-ca")
         self.front = self.front_authority.issue("front-proxy-client")
         self.token = secrets.token_urlsafe()

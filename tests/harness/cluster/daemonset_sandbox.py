@@ -78,7 +78,7 @@ def bare(*capabilities: str) -> list[str]:
 
 
 def _mounts(root: Path, state: Path, *, without: str, looks_only: bool) -> list[str]:
-    """What a shell has to do so that the manifest's mounts lie below the root."""
+    """Return the shell commands that create the manifest's mounts below the root."""
     pod = manifest()
     sources = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"]}
     sources["state"] = state

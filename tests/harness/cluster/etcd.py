@@ -42,7 +42,7 @@ class Etcd:
 
 
 def forget(url: str, *, namespace: str) -> None:
-    """Take a namespace and all that is in it out of the store: whoever watches hears of each object that it is gone.
+    """Delete a namespace and all its objects from the store: every watch receives the deletions.
 
     The namespace goes first, so that no controller may write what it misses; then, roughly, who looks after others
     before them: services before endpoints, sets before pods. A controller that was quicker is met by another look.

@@ -27,7 +27,7 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 @dataclass(frozen=True, kw_only=True)
 class Image:
-    """What goes into an image: a path within it to its content, to a file of this machine, or to what a link points to."""
+    """The content of an image: for each path its bytes, a file of this machine, or the target of a link."""
 
     tag: str
     files: Mapping[str, Content]
@@ -88,7 +88,7 @@ def busybox() -> Image:
 
 
 def pause(scratch: Path) -> Image:
-    """What holds the namespaces of a pod, and so does nothing."""
+    """A program that holds the namespaces of a pod and does nothing."""
     packages.install("gcc", "libc6-dev")
     program = scratch / "pause"
     source = "int pause(void); int main() { for (;;) pause(); }"

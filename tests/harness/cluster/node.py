@@ -2,7 +2,7 @@
 
 Real containers run on it, from the images of `images`. There is one such node on a machine at a time, since the
 kubelet takes the machine's cgroups for its own; so its folder in the cache is always the same, and what a crashed
-run left in it is cleared by the next. The node's name is localhost, so that whoever goes by the name arrives.
+run left in it is cleared by the next. The node's name is localhost, so that connections by name arrive.
 """
 
 import fcntl
@@ -73,7 +73,7 @@ class Node:
         self.containerd.load(image)
 
     def serve_kubelet_by(self, runtime: Path | None) -> Callable[[], None]:
-        """Start the kubelet anew with another runtime's socket, such as a proxy's; None is containerd's own.
+        """Restart the kubelet with another runtime's socket, such as a proxy's; None is containerd's own.
 
         What is returned waits until it is ready: apart, since the proxy may need the thread that started the kubelet.
         """
@@ -83,7 +83,7 @@ class Node:
         self._kubelet.start()
 
         def wait() -> None:
-            # Before its heart has beaten anew the node is Ready only by what the last one said.
+            # Before its next heartbeat the node is Ready only by the report of the last kubelet.
             self._kubelet.wait_until(lambda: self._heartbeat() != before)
             self._kubelet.wait_until(lambda: self._cluster.is_so(f"/api/v1/nodes/{NAME}", "Ready"))
 
@@ -131,7 +131,7 @@ class Node:
             "failSwapOn": False,
             "makeIPTablesUtilChains": False,
             "resolvConf": "",
-            # A developer's full disk is no reason to throw out pods, nor images that nobody can pull again.
+            # A developer's full disk is no reason to throw out pods, nor images that cannot be pulled again.
             "evictionHard": {
                 "memory.available": "100Mi",
                 "nodefs.available": "1%",

@@ -1,6 +1,6 @@
 """Make a cgroup v1 tree of plain files, for whole rounds of the agent in simulated time.
 
-Nothing enforces what is written, and nothing else happens in it: whoever drives it says what pods use. New cgroups take over
+Nothing enforces the written values, and nothing else happens in it: the caller sets the usage of pods. New cgroups take over
 their parent's CPUs, as the kernel's do with `cgroup.clone_children`.
 """
 

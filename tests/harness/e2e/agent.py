@@ -33,7 +33,7 @@ class AgentProcess(Process):
         )
 
     def page(self, path: str) -> str:
-        """What it answers; empty while it does not, or not well."""
+        """Return its answer; empty while it answers not at all or with an error."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
                 text: str = answer.read().decode()
@@ -42,7 +42,7 @@ class AgentProcess(Process):
             return ""
 
     def metric_value(self, name: str) -> float | None:
-        """The value of a metric, named with its labels as Prometheus is told it."""
+        """Return the value of a metric, named with its labels as in the exposition format."""
         for line in self.page("/metrics").splitlines():
             series, _, value = line.rpartition(" ")
             if series == name:

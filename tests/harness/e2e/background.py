@@ -16,7 +16,7 @@ class Early(Generic[T]):
         self._begun: Future[T] | None = pool.submit(run)
 
     def outcome(self) -> T:
-        """What came of it. Whoever asks again, as a test does that is tried once more, has it run again."""
+        """Return the result. A second call, such as that of a rerun test, runs the work again."""
         begun, self._begun = self._begun, None
         return self._run() if begun is None else begun.result()
 

@@ -62,7 +62,7 @@ class Estate:
         settings = {
             "metricsSource": {"settings": {"url": self.liar.url, "retries": 1}},
             "store": {"url": str(folder / "trimtab.db")},
-            # The kubelet of our node looks at its containers every second, so that nobody waits for ten minutes.
+            # The kubelet of our node looks at its containers every second, so that no test waits for ten minutes.
             "learning": {"step": "3s", "historyStep": "3s", "history": "15m", "lateness": "1m"},
             "webhook": {"enabled": False},
             "leaderElection": {"leaseDuration": "5s", "renewDeadline": "4s", "retryPeriod": "500ms"},
@@ -110,8 +110,8 @@ class Estate:
         where = (kind.lower(), name, f"--namespace={self.namespace}")
         self.cluster.kubectl("patch", *where, "--type=merge", f"--patch={json.dumps(change)}")
 
-    def recommend_size(self, *, cpu: int, memory: int = 32, by: str = "told") -> str:
-        """Say how many millicores and MiB the strategy `told` is to recommend; the answer is the file that it reads."""
+    def recommend_size(self, *, cpu: int, memory: int = 32, by: str = "size") -> str:
+        """Have the strategy `file` recommend so many millicores and MiB; return the file that it reads."""
         file = self.folder / f"{by}.json"
         fresh = file.with_suffix(".new")
         fresh.write_text(json.dumps({"cpu": cpu / 1000, "memory": memory << 20}))
@@ -138,13 +138,13 @@ class Estate:
         return [millicores(pod["spec"]["containers"][0]) for pod in self.pods(app)]
 
     def mark(self, kind: str, name: str, which: str) -> Manifest:
-        """What an annotation of the operator's says of a workload; empty where it has none."""
+        """Return an annotation of the operator on a workload; empty if there is none."""
         annotations = self.get(kind, name)["metadata"].get("annotations", {})
         text = annotations.get(f"trimtab.io/{which}")
         return json.loads(text)["mark"] if text else {}
 
     def status(self, policy: str, workload: str) -> Manifest:
-        """What the status of a policy says of a workload; empty where it says nothing."""
+        """Return the entry of a workload in the status of a policy; empty if there is none."""
         listed = self.get("OptimizationPolicy", policy).get("status", {}).get("workloads", [])
         return next((entry for entry in listed if entry["name"] == workload), {})
 
@@ -174,7 +174,7 @@ class Estate:
 
 
 def operator_kubeconfig(cluster: Cluster, folder: Path) -> Path:
-    """By which one is the operator, with its rights and no others."""
+    """The kubeconfig of the operator's account, with exactly its rights."""
     kubeconfig = yaml.safe_load(cluster.kubeconfig.read_text())
     kubeconfig["users"][0]["user"] |= become("operator")
     path = folder / "kubeconfig"
@@ -193,7 +193,7 @@ def install(cluster: Cluster, namespace: str) -> None:
 
 
 def uninstall(cluster: Cluster, namespace: str) -> None:
-    """The account too, though not the kinds: Helm, of which another test may have need, takes over nobody's."""
+    """Delete the account too, since Helm adopts no foreign account, but keep the kinds."""
     for manifest in manifests_of("operator"):
         cluster.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", manifest)
     for name in (namespace, SYSTEM_NAMESPACE):
@@ -214,7 +214,7 @@ def container_status(pod: Manifest) -> Manifest:
 
 
 def kernel(pod: Manifest, *names: str) -> int:
-    """What the kernel holds for a pod's container under the first of these names that it has."""
+    """Return the kernel's value for a pod's container, from the first of these files that exists."""
     container = container_status(pod)["containerID"].removeprefix("containerd://")
     for top in CGROUPS:
         for folder in top.glob(f"kubepods/*/*/{container}"):
@@ -225,7 +225,7 @@ def kernel(pod: Manifest, *names: str) -> int:
 
 
 def shares(cpu: int) -> set[int]:
-    """What a kernel may hold for so many millicores: by either version of cgroups, and runc's two ways to version 2."""
+    """Return the values that a kernel may hold for so many millicores, for both versions of cgroups and runc's two conversions."""
     first = cpu * 1024 // 1000
     power = math.log2(first)
     return {

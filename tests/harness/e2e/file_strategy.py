@@ -12,7 +12,7 @@ from trimtab.sizing.strategy import Strategy, TargetRange, Targets
 
 
 class FileStrategySettings(Settings):
-    """Where it is told."""
+    """The file that contains the recommendation."""
 
     file: str
     """JSON with the cores, or the bytes, that every container should have: {"cpu": 0.2}."""
@@ -21,7 +21,7 @@ class FileStrategySettings(Settings):
 class FileStrategy(Strategy[FileStrategySettings]):
     """Learns nothing."""
 
-    name = "told"
+    name = "file"
     settings_type = FileStrategySettings
 
     def observe(self, t: float, cpu: Floats, memory: Floats) -> None: ...

@@ -22,7 +22,7 @@ HASTY = WatchTimeouts(idle_timeout=2.0, backoff=Backoff(first=0.05, ceiling=0.2)
 
 @dataclass
 class InformerProbe:
-    """A handler that checks, as it is told, that nothing is missed and nothing goes back in time."""
+    """A handler that checks that no event is missed and none goes back in time."""
 
     known: dict[str, CachedObject] = field(default_factory=dict)
     newest: dict[str, int] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class InformerProbe:
         record = new or old
         assert record is not None
         if self.known.get(record.name) is not old:
-            self.faults.append(f"{record.name}: was told of a change from something it never saw")
+            self.faults.append(f"{record.name}: got a change from a version it never saw")
         if new is None:
             self.deletions += 1
             self.known.pop(record.name, None)

@@ -151,7 +151,7 @@ class Showcase:
 
     @property
     def status(self) -> Manifest:
-        """Of the intent."""
+        """The status of the Intent."""
         path = f"/apis/trimtab.io/v1alpha1/namespaces/{self.namespace}/intents/{APP}"
         found: Manifest = self.cluster.call("GET", path).get("status", {})
         return found
@@ -170,7 +170,7 @@ class Showcase:
         return sum(millicores(pod["spec"]["containers"][0]) for pod in self.pods())
 
     def p95(self) -> float | None:
-        """What Prometheus says now; None where it says nothing."""
+        """Return the current result of Prometheus; None without one."""
         pods = f'namespace="{self.namespace}"'
         found = self.prometheus.query(P95.replace(_PODS, pods))
         value = float(found[0]["value"][1]) if found else float("nan")

@@ -77,7 +77,7 @@ class Office:
     settings: dict[str, Any] = field(default_factory=dict)
     leads: Callable[[], bool] = lambda: True
     intents: bool = False
-    """Whether the leader looks after intents too."""
+    """True if the leader controls Intents too."""
 
     @property
     def web(self) -> WorkloadKey:

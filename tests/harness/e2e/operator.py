@@ -1,6 +1,6 @@
 """Run `trimtab operator` as a process that a test may kill.
 
-What it should recommend can be told to it by a file: the strategy `told` is a plugin, installed on the path of this
+Its recommendation can come from a file: the strategy `file` is a plugin, installed on the path of this
 process only. So a test says when a rollout begins, and what is a bad idea.
 """
 
@@ -44,7 +44,7 @@ class OperatorProcess(Process):
         super().start()
 
     def log_lines(self, event: str) -> list[dict[str, Any]]:
-        """The lines of its log about this, since it was last started."""
+        """Return the log lines of this event since the last start."""
         found = []
         for line in self.log.read_bytes()[self._begins :].splitlines() if self.log.exists() else ():
             with suppress(ValueError):  # a kill may leave half a line
@@ -63,10 +63,12 @@ class OperatorProcess(Process):
 
 
 def _plugins(folder: Path) -> Path:
-    """What pip would leave of a package with this plugin."""
+    """Write the metadata that pip leaves of a package with this plugin."""
     place = folder / "plugins"
-    facts = place / "told-1.0.dist-info"
+    facts = place / "file_strategy-1.0.dist-info"
     facts.mkdir(parents=True, exist_ok=True)
-    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: told\nVersion: 1.0\n")
-    (facts / "entry_points.txt").write_text("[trimtab.strategies]\ntold = harness.e2e.file_strategy:Told\n")
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: file_strategy\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text(
+        "[trimtab.strategies]\nfile = harness.e2e.file_strategy:FileStrategy\n"
+    )
     return place

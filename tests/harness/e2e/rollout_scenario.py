@@ -13,7 +13,7 @@ from trimtab.store import Store
 
 IN_PLACE, ROLLED = ("Deployment", "canaried"), ("StatefulSet", "rolled")
 LESS, MORE = 40, 60
-"""Millicores between which what is told goes to and fro."""
+"""The two sizes in millicores between which the recommendation alternates."""
 
 
 class Rollouts:
@@ -22,7 +22,7 @@ class Rollouts:
     def __init__(self, estate: Estate, *, patience: float) -> None:
         self._estate = estate
         self._patience = patience
-        strategy = {"name": "in-place", "settings": {"file": estate.recommend_size(cpu=LESS)}}
+        strategy = {"name": "file", "settings": {"file": estate.recommend_size(cpu=LESS)}}
         rolls = {"template": "Always", "allowRecreate": True}
         small = size(f"{LESS}m", "32Mi")
         hardly = plods(rest=0.5)  # what they use is measured, and decides nothing
@@ -98,7 +98,7 @@ class Rollouts:
     # What is seen of them
 
     def _recommend_other_size(self) -> int:
-        """Have the size told that they have not; the answer is which."""
+        """Recommend the size that they do not have, and return it."""
         target = MORE if self._estate.sizes("canaried")[0] == LESS else LESS
         self._estate.recommend_size(cpu=target)
         return target
@@ -107,7 +107,7 @@ class Rollouts:
         eventually(lambda: self._are_settled(cpu), what=f"all at {cpu}m", timeout=self._patience)
 
     def _are_settled(self, cpu: int) -> bool:
-        """Whether both are, in all that tells of them, of this size and nothing else."""
+        """Return whether both workloads have exactly this size everywhere."""
         return all(self._is_settled(which, cpu) for which in (IN_PLACE, ROLLED))
 
     def _is_settled(self, which: tuple[str, str], cpu: int) -> bool:

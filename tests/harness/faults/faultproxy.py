@@ -35,7 +35,7 @@ class FaultProxy:
 
     def __init__(self, cluster: Cluster, *, plan: FaultPlan | None = None) -> None:
         self.plan = plan
-        """What goes wrong at random, from now on; None for nothing."""
+        """Random faults from now on; None for none."""
         self.asked: deque[Asked] = deque(maxlen=10_000)
         """The latest requests that came, also those that failed."""
         self._port = free_port()
@@ -52,7 +52,7 @@ class FaultProxy:
 
     @property
     def injected(self) -> Counter[str]:
-        """How often each fault happened, by name; a status by its number."""
+        """Return the count of each fault by name, and of each status by its number."""
         return self._relay.injected
 
     @property
@@ -67,7 +67,7 @@ class FaultProxy:
         self._scripts.append(_Script(fault, count, match))
 
     def forbid(self, path: str) -> Callable[[], None]:
-        """Refuse whatever is asked of a path that ends so, until what is returned is called."""
+        """Reject every request to a path with this suffix until the returned function is called."""
         refused = Fault(kind=Kind.STATUS, status=403)
         script = _Script(refused, sys.maxsize, lambda asked: asked.path.endswith(path))
         self._scripts.append(script)

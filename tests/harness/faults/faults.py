@@ -26,7 +26,7 @@ class Kind(StrEnum):
     STATUS = "status"
     """An HTTP error in the server's place."""
     GARBLE = "garble"
-    """A page of somebody in between, told as a success."""
+    """A page of a middlebox with a status of success."""
     CUT = "cut"
     """A watch's connection is lost between two events."""
     END = "end"
@@ -51,7 +51,7 @@ def failure(code: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Asked:
-    """A request, as far as a script may want to tell it from others."""
+    """A request, with the fields by which a script may distinguish it."""
 
     method: str
     path: str
@@ -68,14 +68,14 @@ class Fault:
 
     kind: Kind
     after: int = 0
-    """How many events a watch still delivers."""
+    """The number of events that a watch still delivers."""
     seconds: float = 0
     status: int = 0
     retry_after: int | None = None
 
     @property
     def name(self) -> str:
-        """What it is counted as."""
+        """The name under which the fault is counted."""
         return str(self.status) if self.kind is Kind.STATUS else self.kind.value
 
     def fits(self, asked: Asked) -> bool:
@@ -140,7 +140,7 @@ class FaultPlan:
         self._seen: Counter[tuple[str, str]] = Counter()
 
     def pick(self, asked: Asked) -> Fault | None:
-        """What befalls this request, if anything. It depends on how often it came, not on what came in between."""
+        """Return the fault of this request, if any. It depends on the request's count, not on other requests."""
         which = (asked.method, asked.path)
         self._seen[which] += 1
         chance = random.Random(f"{self._seed} {which} {self._seen[which]}")

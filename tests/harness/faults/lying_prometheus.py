@@ -19,7 +19,7 @@ class Liar:
     def __init__(self, server: str) -> None:
         self.lie: Lie | None = None
         self.falsified = 0
-        """How many samples were twisted."""
+        """The number of falsified samples."""
         liar = self
 
         class ProxyHandler(BaseHTTPRequestHandler):
@@ -57,7 +57,7 @@ class Liar:
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
     def falsify(self, content: bytes) -> bytes:
-        """An answer, and of the samples of containers what is said instead."""
+        """Return an answer with falsified samples of containers."""
         lie = self.lie
         if lie is None or b'"matrix"' not in content:
             return content

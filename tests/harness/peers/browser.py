@@ -22,11 +22,11 @@ class ObservedPage:
     page: Page
     url: str
     errors: list[str] = field(default_factory=list)
-    """What it wrote to its console as an error, and exceptions that nobody caught."""
+    """Errors on its console and uncaught exceptions."""
     strangers: list[str] = field(default_factory=list)
     """Requests to anywhere but the dashboard."""
     _whole: bool = True
-    """Whether nothing of the page that was visited last was dropped on its way."""
+    """True if no request of the last visited page was dropped."""
 
     async def visit(self, path: str) -> None:
         """Go there, until it comes whole: without one of its scripts a page is live and does nothing."""
@@ -69,7 +69,7 @@ async def browser() -> AsyncIterator[Browser]:
 
 @asynccontextmanager
 async def observe_page(on: Browser, url: str, **context: Any) -> AsyncIterator[ObservedPage]:
-    """A page of its own, with its own cookies, on the dashboard at this URL."""
+    """Open a page with its own cookies on the dashboard at this URL."""
     own = await on.new_context(viewport={"width": 1360, "height": 900}, **context)
     page = await own.new_page()
     found = ObservedPage(page, url)

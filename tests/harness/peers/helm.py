@@ -40,7 +40,7 @@ class Helm:
         self._run("lint", "--strict", str(CHART))
 
     def render(self, *values: str) -> list[dict[str, Any]]:
-        """The objects that the chart makes of these values, in no order."""
+        """Return the objects that the chart renders with these values, in any order."""
         said = self._run("template", "trimtab", str(CHART), *_given(values))
         # The CRDs are long, and PyYAML's own reader takes a second for them each time.
         return [found for found in yaml.load_all(said, Loader=yaml.CSafeLoader) if found]

@@ -18,7 +18,7 @@ from harness import packages
 from harness.process import Process, free_port
 
 CONNECTIONS = 3
-"""How many it has to the server."""
+"""The number of its connections to the server."""
 
 
 @contextmanager

@@ -46,7 +46,7 @@ class PrometheusServer:
         self._server = Process("prometheus", ["prometheus", *flags], log=folder / "log")
 
     def query(self, promql: str) -> list[dict[str, Any]]:
-        """What an instant query finds: a list of series, each with its labels and its value."""
+        """Return the result of an instant query: series, each with its labels and its value."""
         asked = urllib.parse.urlencode({"query": promql})
         with urllib.request.urlopen(f"{self.url}/api/v1/query?{asked}", timeout=30) as response:
             found: list[dict[str, Any]] = json.load(response)["data"]["result"]
@@ -118,7 +118,7 @@ class Recorded(PrometheusServer):
 
 
 def scrape_kubelet(cluster: Cluster) -> dict[str, Any]:
-    """How what the kubelet of our node knows of its containers is scraped."""
+    """Return the scrape configuration for the kubelet of our node."""
     node = cluster.add_node()
     place = {"targets": [f"127.0.0.1:{node.kubelet_port}"], "labels": {"node": NAME}}
     return {

@@ -29,7 +29,7 @@ _READ = "/api/v1/read"
 
 @dataclass(frozen=True)
 class Answer:
-    """What a server answered."""
+    """A recorded answer of a server."""
 
     status: int
     media_type: str
@@ -53,7 +53,7 @@ class Answer:
         if self.binary or not self.media_type.startswith("application/json"):
             return self
         document = json.loads(self.text)
-        document.pop("stats", None)  # VictoriaMetrics tells how long it took
+        document.pop("stats", None)  # VictoriaMetrics reports its duration
         data = document.get("data")
         series = data.get("result") if isinstance(data, dict) else data
         if isinstance(series, list):

@@ -15,10 +15,10 @@ from harness.recordings import Recording
 
 @dataclass
 class Series:
-    """What one container used, and when the recommender is asked about it; see `go/vpa/main.go`."""
+    """The usage of one container, and the times of its recommendations; see `go/vpa/main.go`."""
 
     pod: int = 1
-    """How many containers its pod has."""
+    """The number of containers of its pod."""
     events: list[dict[str, Any]] = field(default_factory=list)
 
 

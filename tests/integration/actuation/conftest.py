@@ -50,7 +50,7 @@ class Driver:
         self.records = ReadRecords(live)
         self.actuator = ChangeExecutor(live, self.records, may_write=lambda: True)
         self.ahead = 0
-        """Seconds by which our clock is ahead, so that nobody has to wait for them."""
+        """Seconds by which our clock is ahead, so that no test waits for them."""
 
     async def until(
         self,

@@ -82,7 +82,7 @@ def is_applied(report: ReconcileResult) -> bool:
     return report.annotations is not None and report.annotations.applied is not None
 
 
-async def test_marks_and_sizes_are_owned_apart_and_nothing_else_is_touched(
+async def test_kube_cluster_owns_annotations_and_sizes_separately_and_changes_nothing_else(
     client: Client, live: KubeCluster, namespace: str
 ) -> None:
     made = deployment(namespace)
@@ -137,7 +137,7 @@ async def test_kube_cluster_learns_a_kind_that_is_installed_later(
     assert [each.name for each in known.containers] == ["web", "side"]
 
 
-async def test_marks_are_not_written_over_what_was_not_seen(
+async def test_kube_cluster_does_not_overwrite_unseen_annotations(
     client: Client, live: KubeCluster, namespace: str
 ) -> None:
     await client.create(CRON_JOBS, cron_job(namespace), namespace=namespace)
@@ -256,10 +256,10 @@ async def test_kube_cluster_lists_only_pods_of_the_workload(
     assert [pod.name.startswith("web-") for pod in found] == [True]
 
 
-async def test_kube_cluster_cannot_remove_what_was_added_in_place(
+async def test_kube_cluster_cannot_remove_limits_added_in_place(
     client: Client, live: KubeCluster, namespace: str
 ) -> None:
-    """Why a limit is neither added nor removed in place: there would be no way back."""
+    """A limit is neither added nor removed in place, because a revert would be impossible."""
     body = {"metadata": {"name": "alone"}, "spec": template()["spec"]}
     await client.create(PODS, body, namespace=namespace)
     with pytest.raises(errors.Invalid, match="cannot be removed"):
@@ -294,7 +294,7 @@ async def test_executor_leaves_a_field_to_its_gitops_manager_and_names_it(
 
 @pytest.fixture
 async def faulty_cluster(fault_proxy: FaultProxy) -> AsyncIterator[KubeCluster]:
-    """The cluster through a proxy that fails, by a client that never repeats a request by itself."""
+    """Connect through a failing proxy, with a client that never retries by itself."""
     connection = load_connection(kubeconfig=fault_proxy.kubeconfig)
     async with Client(connection, retry=RetryPolicy(attempts=1)) as client:
         events = EventRecorder(
@@ -332,7 +332,7 @@ async def test_executor_retries_a_temporary_failure(
     assert {each.name: each.resources for each in found.containers}["web"] == AFTER
 
 
-async def test_executor_does_not_retry_what_is_forbidden(
+async def test_executor_does_not_retry_forbidden_requests(
     client: Client, faulty_cluster: KubeCluster, fault_proxy: FaultProxy, namespace: str
 ) -> None:
     await client.create(CRON_JOBS, cron_job(namespace), namespace=namespace)
@@ -371,7 +371,7 @@ async def test_executor_writes_nothing_after_losing_the_lease(
     await successor.until(key, desired_change({"web": AFTER}, canary=BRIEF, take_ownership=True), is_applied)
 
 
-# Whoever has a say in what is written
+# Other writers
 
 
 ADMISSION = "admissionregistration.k8s.io"
@@ -385,7 +385,7 @@ BINDINGS = Resource(
 
 @pytest.fixture
 async def set_back(client: Client, namespace: str) -> AsyncIterator[None]:
-    """A rule of somebody's, by which the first container of a template or a pod asks for 100m, whoever writes."""
+    """Add an admission policy that sets the first container of a template or a pod to 100m on every write."""
     for name, group, resource, place in (
         ("templates", "batch", "cronjobs", "jobTemplate/spec/template/spec/containers"),
         ("pods", "", "pods/resize", "containers"),
@@ -448,7 +448,7 @@ async def test_executor_does_not_repeat_a_write_that_is_reverted_at_once(
 
 
 async def _attend(client: Client, namespace: str, fares: Callable[[str], bool]) -> list[str]:
-    """Say of each pod, as a kubelet would, that it runs, or falls, by the CPU that it asks for; what they ask for."""
+    """Report each pod as running or crashing by its CPU request, as a kubelet would; return the requests."""
     pods = await client.list_objects(PODS, namespace=namespace)
     asked = [pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] for pod in pods]
     for pod, cpu in zip(pods, asked, strict=True):

@@ -24,7 +24,7 @@ class RefusedError(Exception):
 
 
 class Kinds:
-    """What the server makes of objects of our kinds, without keeping them."""
+    """Objects of our kinds as the server would store them, by dry run."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

@@ -35,7 +35,7 @@ def test_kubectl_explains_a_field(kinds: Kinds, cluster: Cluster) -> None:
     assert "The factor that the percentile is multiplied by" in said
 
 
-def test_our_kinds_are_found_together_and_by_short_name(kinds: Kinds, cluster: Cluster) -> None:
+def test_crds_are_found_by_category_and_short_name(kinds: Kinds, cluster: Cluster) -> None:
     listed = cluster.kubectl("api-resources", "--categories=trimtab", "--no-headers").splitlines()
     assert {tuple(line.split()[:2]) for line in listed} == {
         (kind.names.plural, ",".join(kind.names.short)) for kind in KINDS

@@ -1,3 +1,3 @@
-"""What lies in `inside` runs in a virtual machine with cgroup v2, all of it in one boot; here only that it passes."""
+"""The tests in `inside` run in a virtual machine with cgroup v2, in one boot; here we check that they pass."""
 
 collect_ignore = ["inside"]

@@ -32,7 +32,7 @@ def helm(cluster: Cluster) -> Iterator[Helm]:
 
 @pytest.fixture(scope="module")
 def unset(helm: Helm) -> list[dict[str, Any]]:
-    """What it renders when nothing is set."""
+    """The chart rendered with default values."""
     return helm.render()
 
 

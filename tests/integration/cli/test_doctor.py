@@ -173,7 +173,7 @@ def test_doctor_reports_an_unreachable_cluster(
 
 @pytest.fixture
 def register(cluster: Cluster) -> Iterator[Callable[..., None]]:
-    """Has the API server ask a webhook at this place about policies; at the end it asks nobody."""
+    """Registers a webhook for policies at this address and removes it at the end."""
     cluster.learn()
     at = "/apis/admissionregistration.k8s.io/v1"
 

@@ -1,4 +1,4 @@
-"""What every command owes its user: quick help, one line when something is wrong, and an exit code that tells."""
+"""The contract of every command: quick help, one line for an error, and a meaningful exit code."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ def test_heavy_modules_are_imported_only_where_needed(arguments: list[str], heav
 def test_interrupt_exits_quietly_with_130() -> None:
     code = (
         "import signal, sys, trimtab.cli as cli; from cyclopts import App\n"
-        # Whoever runs the tests in the background has them ignore interrupts, and children inherit that.
+        # Tests that run in the background ignore interrupts, and children inherit that.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "app = App(result_action='return_value', suppress_keyboard_interrupt=False)\n"
         "app.default(lambda: (print('ready', flush=True), signal.pause()))\n"

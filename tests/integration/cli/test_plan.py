@@ -93,7 +93,7 @@ async def test_plan_names_what_cannot_be_read_of_a_cluster(
 async def test_plan_of_a_missing_intent_asks_for_nothing_else(
     cluster: Cluster, fault_proxy: FaultProxy
 ) -> None:
-    """Whoever has not the rights to read the whole cluster is told at once that the name is wrong."""
+    """Without the rights to read the whole cluster, the error of a wrong name still comes at once."""
     cluster.learn()
     async with Client(load_connection(kubeconfig=fault_proxy.kubeconfig)) as client:
         with pytest.raises(

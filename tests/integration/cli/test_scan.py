@@ -191,7 +191,7 @@ def test_interrupted_scan_leaves_no_partial_file(
 
 @pytest.fixture
 def as_many_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each context leads to a cluster of its own, as far as anybody can tell."""
+    """Each context seems to lead to a cluster of its own."""
 
     async def uid(client: Client) -> str:
         return client.connection.context
@@ -234,7 +234,7 @@ def test_scan_counts_contexts_of_one_cluster_once(
 def test_scan_prefers_the_context_that_sees_all_namespaces(
     lightly_used_cluster: ScannedCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Who sees nothing, and may not even ask whose cluster it is, keeps nobody from what another sees."""
+    """A context without any right does not prevent a report of the others."""
     kubeconfig = with_contexts(
         lightly_used_cluster, tmp_path / "config", "admin", "nobody", **{"as": "nobody"}
     )
@@ -280,7 +280,7 @@ def test_scan_merges_several_contexts_into_one_report(
     assert run(["scan", "--context", "green", "-o", "json", *given]) == 0
     assert [found["context"] for found in json.loads(capsys.readouterr().out)["clusters"]] == ["green"]
 
-    # One that is no more keeps nobody from the others, and is told of in what is written.
+    # A deleted context does not prevent a report of the others, and the report names it.
     gone = {"name": "gone", "cluster": {"server": "https://127.0.0.1:1"}}
     config["clusters"] = [gone, *config["clusters"]]
     config["contexts"] = [

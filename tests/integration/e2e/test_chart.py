@@ -50,7 +50,7 @@ pytestmark = pytest.mark.timeout(600)  # a node is started and given an image, w
 
 @pytest.fixture(scope="module", autouse=True)
 def installed(node_cluster: Cluster) -> Iterator[None]:
-    """Operator and agent, in the network of the node: from its pods there is no way to the API server here."""
+    """Install operator and agent on the host network: pods cannot reach the API server here."""
     node = node_cluster.add_node()
     with ThreadPoolExecutor() as beside:
         loaded = beside.submit(lambda: node.load(trimtab_image()))
@@ -86,7 +86,7 @@ def installed(node_cluster: Cluster) -> Iterator[None]:
 
 
 def _prepare(cluster: Cluster) -> None:
-    """What operator and agent find at their start: who learns later how often to look has first waited a minute."""
+    """Objects that exist at the start of operator and agent: an interval that is set later applies only after a minute."""
     # Other tests of this cluster bring the kinds too, and Helm takes over nothing that it has not made.
     cluster.learn()
     cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
@@ -101,13 +101,13 @@ def _apply(cluster: Cluster, manifest: dict[str, Any]) -> None:
 
 
 def _print_log(cluster: Cluster, workload: str) -> None:
-    """What is known of pods that are not ready."""
+    """Print descriptions and logs of pods that are not ready."""
     print(cluster.kubectl("describe", "pods", "-n", NAMESPACE))
     print(cluster.kubectl("logs", "-n", NAMESPACE, workload))
 
 
 def _capabilities(cluster: Cluster) -> set[int]:
-    """What the agent's process may do beyond what everybody may."""
+    """Return the capabilities of the agent's process."""
     path = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=app.kubernetes.io/component=agent"
     [pod] = cluster.call("GET", path)["items"]
     hierarchy = Hierarchy.detect(Path("/sys/fs/cgroup"))
@@ -139,12 +139,12 @@ def test_operator_runs_from_its_image_and_sizes_a_workload(node_cluster: Cluster
     except TimeoutError:
         _print_log(node_cluster, "deploy/trimtab-operator")
         raise
-    eventually(looked_after, what="the policy to tell of the workload", timeout=120)
+    eventually(looked_after, what="an entry of the workload in the policy's status", timeout=120)
 
 
 def test_agent_runs_from_its_image_and_restores_on_exit(node_cluster: Cluster) -> None:
     def ready() -> bool:
-        """Which it is only when the kubelet and the API server answer it."""
+        """The agent is ready only if the kubelet and the API server answer."""
         return bool(node_cluster.call("GET", DAEMONS)["status"].get("numberReady"))
 
     def reported() -> bool:
@@ -177,4 +177,4 @@ def test_agent_runs_from_its_image_and_restores_on_exit(node_cluster: Cluster) -
         eventually(lambda: 0 < tier.read(CPU_QUOTA) <= whole, what="pods to be squeezed", timeout=120)
     finally:
         node_cluster.call("DELETE", f"{OURS}/nodeqospolicies/squeeze")
-    eventually(lambda: tier.read(CPU_QUOTA) == UNLIMITED, what="them to be let go", timeout=120)
+    eventually(lambda: tier.read(CPU_QUOTA) == UNLIMITED, what="them to be unthrottled", timeout=120)

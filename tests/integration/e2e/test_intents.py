@@ -17,9 +17,9 @@ from harness.e2e.intent_e2e import Showcase, deployment, intent, profile, wait_w
 
 WANTED = 0.25
 SMALL = 100
-"""Millicores: a hundred milliseconds of work a second,"""
+"""Millicores for a hundred milliseconds of work a second."""
 MUCH, LITTLE = 25, 2
-"""and requests a second, of which each costs eight milliseconds."""
+"""Requests a second, each of which costs eight milliseconds."""
 HASTY = {
     "interval": "2s",
     "coolDown": "6s",
@@ -64,7 +64,7 @@ def test_intent_releases_resources_after_load_ends(shop: Showcase) -> None:
 
 
 def event_reasons(shop: Showcase) -> set[str]:
-    """The reasons of the Events about the intent."""
+    """Return the reasons of the Events of the Intent."""
     found: dict[str, Any] = json.loads(
         shop.cluster.kubectl("get", "events", f"--namespace={shop.namespace}", "--output=json")
     )

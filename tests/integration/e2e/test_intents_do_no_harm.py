@@ -1,7 +1,7 @@
-"""Intents on the real node over workloads in which something goes wrong where no objective sees it, or once went wrong.
+"""Intents on the real node over workloads with a problem that no objective measures, or with one in the past.
 
-A container that the kernel kills for lack of memory gets more, whatever its objectives say, and the status tells of it.
-Three healthy pods whose containers have restarted once are left alone, by an operator that has just started too.
+An OOM-killed container gets more memory, whatever its objectives say, and the status reports it.
+Three healthy pods whose containers restarted once are not changed, also by an operator that has just started.
 """
 
 import json
@@ -19,9 +19,9 @@ from harness.e2e.e2e_env import Estate, container_status, eventually, kernel, me
 
 MIB = 1 << 20
 NEEDED = 40
-"""MiB that the container takes in one go,"""
+"""MiB that the container allocates at once."""
 GIVEN = 32
-"""and those that it is given."""
+"""MiB of its memory limit."""
 CYCLES = 8
 """Cycles of planning for which pods are watched."""
 HEALTHY = 20
@@ -45,7 +45,7 @@ def estate(node_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> I
         yield estate
 
 
-# Killed for lack of memory
+# OOM kills
 
 
 def test_intent_ends_and_reports_oom_kills_by_more_memory(estate: Estate) -> None:
@@ -145,13 +145,13 @@ def watch(estate: Estate) -> None:
 
 
 def as_it_is(estate: Estate, name: str) -> tuple[int, set[str]]:
-    """How often somebody changed the workload's spec, as by scaling it, and which pods it has."""
+    """Return the generation of the workload's spec and its pods."""
     changes = estate.get("Deployment", name)["metadata"]["generation"]
     return changes, {pod["metadata"]["uid"] for pod in estate.pods(name)}
 
 
 def run_since_a_restart(estate: Estate, name: str, *, replicas: int) -> bool:
-    """Whether all pods restarted once, and have been ready for much longer than that took."""
+    """Return whether all pods restarted once and have been ready for much longer than the restart took."""
     found = estate.pods(name)
     return len(found) == replicas and all(
         container_status(pod)["restartCount"] == 1 and ready_for(pod) > HEALTHY for pod in found
@@ -186,7 +186,7 @@ def verdicts(estate: Estate, name: str) -> set[str]:
 
 
 def condition_message(estate: Estate, name: str, condition: str) -> str:
-    """The message of a condition of an Intent."""
+    """Return the message of a condition of an Intent."""
     found = estate.get("Intent", name).get("status", {}).get("conditions", [])
     return next((str(each["message"]) for each in found if each["type"] == condition), "")
 

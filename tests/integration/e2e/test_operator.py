@@ -42,8 +42,8 @@ def estate(node_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> I
         usual = {"name": "percentile"}
         highest = {"name": "percentile", "settings": {"quantile": 1.0}}
         held = size("20m", "40Mi", memory_limit="64Mi")
-        slowly = grows(first=20, most=80, every=2)  # whoever leads between two kills is in time
-        poison = {"name": "told", "settings": {"file": estate.recommend_size(cpu=10, by="poison")}}
+        slowly = grows(first=20, most=80, every=2)  # any leader between two kills is in time
+        poison = {"name": "file", "settings": {"file": estate.recommend_size(cpu=10, by="poison")}}
         limited = size("100m", "32Mi", cpu_limit="100m", memory_limit="32Mi")
         estate.apply(
             policy("usual", strategy=usual),
@@ -100,7 +100,7 @@ def estate(node_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> I
 
 @pytest.fixture(scope="module", autouse=True)
 def rollouts(estate: Estate) -> Rollouts:
-    """Beside them and as early, what is told to change."""
+    """Start the workloads with changing recommendations beside them, as early."""
     return Rollouts(estate, patience=150)
 
 
@@ -117,7 +117,7 @@ def test_operator_replica_takes_over_when_the_leader_is_killed(estate: Estate) -
     leader.start()
 
 
-def test_killed_at_random_moments_it_applies_every_change_once(rollouts: Rollouts) -> None:
+def test_operator_killed_at_random_moments_applies_every_change_once(rollouts: Rollouts) -> None:
     changes = rollouts.apply_every_change_once(kills=KILLS, within=10)
     print(f"{KILLS} kills of leaders, {changes} changes")
 
@@ -127,7 +127,7 @@ def test_killed_at_random_moments_it_applies_every_change_once(rollouts: Rollout
 
 @pytest.fixture(scope="module")
 def poisoned_estate(estate: Estate) -> Estate:
-    """Now that the kills are over: also a bad idea to be acted on."""
+    """Enable the harmful recommendation, after the kills are over."""
     estate.patch("OptimizationPolicy", "poisoned", {"spec": {"mode": "Auto"}})
     return estate
 
@@ -156,7 +156,7 @@ def test_operator_sizes_a_cron_job_by_its_template(poisoned_estate: Estate) -> N
     job = poisoned_estate.get("CronJob", "report")["spec"]["jobTemplate"]
     (container,) = job["spec"]["template"]["spec"]["containers"]
     assert millicores(container) < 50
-    assert poisoned_estate.sizes("report") == [50]  # the run under way is left alone
+    assert poisoned_estate.sizes("report") == [50]  # the run under way is not changed
 
 
 def test_operator_leaves_replicas_to_an_autoscaler(poisoned_estate: Estate) -> None:
@@ -187,7 +187,8 @@ def test_memory_that_grows_is_raised_in_time(poisoned_estate: Estate) -> None:
 def test_operator_reverts_a_harmful_recommendation(poisoned_estate: Estate) -> None:
     """Ten millicores starve it. One pod of two gets there, and is back at what it had."""
     eventually(
-        lambda: bool(poisoned_estate.mark("Deployment", "poisoned", "reverted")), what="the poison taken back"
+        lambda: bool(poisoned_estate.mark("Deployment", "poisoned", "reverted")),
+        what="the revert of the harmful change",
     )
     mark = poisoned_estate.mark("Deployment", "poisoned", "reverted")
     assert "throttled" in mark["why"]

@@ -68,7 +68,7 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _compiled(files: Mapping[str, Content]) -> dict[str, Content]:
-    """What Python has compiled of these, beside them."""
+    """Return the compiled files of these modules."""
     found: dict[str, Content] = {}
     for name, path in files.items():
         if isinstance(path, Path) and path.suffix == ".py":
@@ -79,7 +79,7 @@ def _compiled(files: Mapping[str, Content]) -> dict[str, Content]:
 
 
 def _needed(name: str) -> set[str]:
-    """What a package depends on, itself left out: it is the checkout."""
+    """Return the dependencies of a package without itself, which is the checkout."""
     left, looked_at = [(name, frozenset({""}))], set()
     while left:
         package, extras = left.pop()
@@ -94,7 +94,7 @@ def _needed(name: str) -> set[str]:
 
 
 def _libraries(programs: list[Path]) -> set[Path]:
-    """Where the loader finds what these are linked with; under the names that it looks for."""
+    """Return the shared libraries of these files, by the names that the loader searches."""
     said = subprocess.run(["ldd", *map(str, programs)], capture_output=True, text=True, check=False).stdout
     found = {Path(found) for found in re.findall(r"(?:=> |^\s+)(/\S+) \(0x", said, re.MULTILINE)}
     return {path for path in found if not path.is_relative_to(sys.prefix)}  # packages bring theirs along

@@ -1,4 +1,4 @@
-"""What the tests need is made once, and where it cannot be made that is said."""
+"""Builds of the harness: made once, with a clear error if impossible."""
 
 import os
 import re

@@ -32,12 +32,12 @@ def test_kubectl_is_of_the_same_version_and_finds_the_cluster(cluster: Cluster) 
     assert f"Server Version: {build.KUBERNETES}" in said
 
 
-def test_kubectl_tells_why_it_failed(cluster: Cluster) -> None:
+def test_kubectl_error_contains_its_output(cluster: Cluster) -> None:
     with pytest.raises(KubectlError, match='namespaces "nowhere" not found'):
         cluster.kubectl("get", "namespace", "nowhere")
 
 
-def test_kubectl_takes_what_it_applies_from_us(cluster: Cluster, namespace: str) -> None:
+def test_kubectl_applies_manifests_from_stdin(cluster: Cluster, namespace: str) -> None:
     manifest = f"{{apiVersion: v1, kind: ConfigMap, metadata: {{name: noted, namespace: {namespace}}}}}"
     assert cluster.kubectl("apply", "-f", "-", stdin=manifest) == "configmap/noted created\n"
 
@@ -64,7 +64,7 @@ async def test_control_plane_certificate_is_verified(cluster: Cluster) -> None:
             await session.get(f"{cluster.server}/version")
 
 
-def test_controllers_and_scheduler_are_at_work(cluster: Cluster, namespace: str) -> None:
+def test_control_plane_runs_controllers_and_scheduler(cluster: Cluster, namespace: str) -> None:
     cluster.kubectl("create", "deployment", "idle", "--image=busybox:1", f"--namespace={namespace}")
     pods = f"/api/v1/namespaces/{namespace}/pods"
 

@@ -5,9 +5,9 @@ import pytest
 @pytest.mark.postgres
 def test_postgres_stores_rows(postgres_url: str) -> None:
     with psycopg.connect(postgres_url.replace("+psycopg", "")) as connection:
-        connection.execute("CREATE TEMPORARY TABLE deeds (what text)")
-        connection.execute("INSERT INTO deeds VALUES ('resized')")
-        assert connection.execute("SELECT what FROM deeds").fetchall() == [("resized",)]
+        connection.execute("CREATE TEMPORARY TABLE events (what text)")
+        connection.execute("INSERT INTO events VALUES ('resized')")
+        assert connection.execute("SELECT what FROM events").fetchall() == [("resized",)]
 
 
 @pytest.mark.postgres

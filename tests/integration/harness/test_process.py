@@ -1,4 +1,4 @@
-"""What the harness starts ends with it, however it ends, and says why when it does not start."""
+"""Processes of the harness: they end with it, and a failed start has a reason."""
 
 import json
 import os
@@ -76,7 +76,7 @@ print("started", flush=True); signal.pause()
 
 
 def _has_ended(pid: int, started_at: str) -> bool:
-    """Ended, though perhaps not yet buried."""
+    """Return whether the process ended, though perhaps not yet reaped."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -84,18 +84,16 @@ def _has_ended(pid: int, started_at: str) -> bool:
     return state == "Z" or process.started_at(pid) != started_at
 
 
-def test_leftovers_of_a_crashed_run_are_ended_and_those_of_a_living_one_are_not(
-    tmp_path: Path, records: Path
-) -> None:
+def test_process_cleanup_ends_only_leftovers_of_a_crashed_run(tmp_path: Path, records: Path) -> None:
     ours = Process("ours", ["sleep", "1000"], log=tmp_path / "log")
     ours.start()
     with subprocess.Popen(["sleep", "1000"]) as orphan, subprocess.Popen(["true"]) as crashed:
         crashed.wait()
         record = {
             "name": "orphan",
-            "born": process.started_at(orphan.pid),
+            "started_at": process.started_at(orphan.pid),
             "owner": crashed.pid,
-            "owner born": "1",
+            "owner_started_at": "1",
         }
         (records / f"{orphan.pid}.json").write_text(json.dumps(record))
         assert process.end_leftovers() == ["orphan"]
@@ -108,7 +106,7 @@ def test_leftovers_of_a_crashed_run_are_ended_and_those_of_a_living_one_are_not(
 def test_process_that_reused_the_pid_is_left_alone(records: Path) -> None:
     records.mkdir()
     with subprocess.Popen(["sleep", "1000"]) as stranger:
-        record = {"name": "dead long since", "born": "1", "owner": 1, "owner born": "never"}
+        record = {"name": "dead long since", "started_at": "1", "owner": 1, "owner_started_at": "never"}
         (records / f"{stranger.pid}.json").write_text(json.dumps(record))
         assert process.end_leftovers() == []
         assert stranger.poll() is None

@@ -1,7 +1,7 @@
 from harness.peers.quantity import GoQuantity
 
 
-def test_go_tells_what_a_quantity_is(go_quantity: GoQuantity) -> None:
+def test_go_parses_quantities(go_quantity: GoQuantity) -> None:
     half, zero, wrong = go_quantity.ask(["quantity 1.5Gi", "quantity 0Ki", "quantity 1.5Z"])
     assert half == {
         "canonical": "1536Mi",
@@ -13,7 +13,7 @@ def test_go_tells_what_a_quantity_is(go_quantity: GoQuantity) -> None:
     assert wrong["error"].startswith("quantities must match")
 
 
-def test_go_tells_what_a_duration_is(go_quantity: GoQuantity) -> None:
+def test_go_parses_durations(go_quantity: GoQuantity) -> None:
     assert go_quantity.ask(["duration 90s", "duration"]) == [
         {"canonical": "1m30s", "nanoseconds": 90_000_000_000},
         {"error": 'time: invalid duration ""'},

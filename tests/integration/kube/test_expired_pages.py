@@ -37,7 +37,7 @@ async def fill(client: Client, namespace: str, *, count: int = len(NAMES)) -> se
     return set(names)
 
 
-async def test_pages_go_on_with_what_is_there_when_the_snapshot_is_forgotten(
+async def test_list_pages_continue_with_current_objects_after_the_snapshot_expired(
     client: Client, cluster: Cluster, namespace: str
 ) -> None:
     await fill(client, namespace)

@@ -50,7 +50,9 @@ def here() -> list[Scores]:
     return scores
 
 
-def test_several_processes_give_what_one_gives(here: list[Scores], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_engine_returns_the_same_results_with_several_processes(
+    here: list[Scores], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     scores, steps = made(partial(run_on_cores, small_work=0))
     assert_same(scores, here)
@@ -82,7 +84,7 @@ def workers() -> Iterator[Workers[Any, Any]]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("default")  # Ray's own
-def test_shards_on_ray_are_lived_through_as_here(workers: Workers[Any, Any]) -> None:
+def test_ray_engine_runs_shards_like_the_local_engine(workers: Workers[Any, Any]) -> None:
     shards = [
         RolloutShard(
             agent=None,
@@ -101,7 +103,7 @@ def test_shards_on_ray_are_lived_through_as_here(workers: Workers[Any, Any]) -> 
 @pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("default")  # Ray's own
 @pytest.mark.usefixtures("workers")
-def test_ray_gives_what_this_machine_gives(here: list[Scores]) -> None:
+def test_ray_engine_returns_the_same_results_as_the_local_engine(here: list[Scores]) -> None:
     few = [number for number, run in enumerate(RUNS) if run.strategy != "vpa"]
     scores, steps = made(RayEngine(), [RUNS[number] for number in few])
     assert_same(scores, [here[number] for number in few])

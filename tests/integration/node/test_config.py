@@ -1,4 +1,4 @@
-"""What an agent is told when it starts."""
+"""The agent's configuration at its start."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What the agent is given of its node it needs: each mount and the capability, taken away one at a time, is missed."""
+"""The agent needs each mount and the capability of its DaemonSet: it fails without any one of them."""
 
 import os
 import subprocess

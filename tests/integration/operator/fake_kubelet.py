@@ -15,7 +15,7 @@ from harness.builders.objects import pod_status
 from harness.cluster.cluster import Cluster
 
 CPU, MEMORY = 0.02, 20 << 20
-"""What every container uses."""
+"""The usage of every container."""
 
 
 class PaperNode:
@@ -27,7 +27,7 @@ class PaperNode:
         self._namespace = namespace
         self._ended = threading.Event()
         self._reported: dict[str, Any] = {}
-        """What each pod asked for when it was last reported, by its uid."""
+        """The requests of each pod at its last report, by uid."""
         self._running: list[tuple[str, str]] = []
         node = self
 

@@ -106,7 +106,7 @@ def test_alerts_are_silent_without_scrapes(tmp_path: Path) -> None:
     assert raised_alerts(tmp_path, {}) == {"TrimtabNoLeader"}
 
 
-def test_clusters_that_one_prometheus_sees_are_told_apart(tmp_path: Path) -> None:
+def test_alerts_distinguish_clusters_of_one_prometheus(tmp_path: Path) -> None:
     leads = {f'trimtab_lease_leading{{lease="operator",cluster="{each}"}}': "1x800" for each in "ab"}
     now_and_then = {
         f'trimtab_oom_kills_total{{policy="shop/web",cluster="{each}"}}': "0x690 2x110" for each in "ab"

@@ -1,4 +1,4 @@
-"""What the process says on a cluster that lacks what it needs."""
+"""The operator's report of missing prerequisites of a real cluster."""
 
 import asyncio
 import urllib.request
@@ -20,7 +20,7 @@ from trimtab.operator.config.reloader import ConfigReloader
 async def test_operator_without_an_election_is_reported_as_leading(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
-    """Or the alert that nobody leads would be raised for ever."""
+    """Otherwise the alert about a missing leader would fire forever."""
     flags = [
         f"namespace={namespace}",
         "leaderElection.enabled=false",

@@ -43,13 +43,13 @@ ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole
 
 @dataclass
 class Watcher:
-    """A catalog that runs, and what it told."""
+    """A running cluster state and the keys that it enqueued."""
 
     catalog: ClusterState
     enqueued: set[WorkloadKey] = field(default_factory=set)
 
     async def hears_of(self, *keys: WorkloadKey) -> None:
-        await eventually(lambda: self.enqueued >= set(keys), what=f"{keys} told")
+        await eventually(lambda: self.enqueued >= set(keys), what=f"{keys} enqueued")
         self.enqueued.clear()
 
 
@@ -204,7 +204,7 @@ async def test_cluster_state_enqueues_a_workload_when_what_affects_it_changes(
 
 
 async def wait_settled(client: Client, watcher: Watcher, namespace: str, *deployments: str) -> None:
-    """Until their controller has nothing more to write, and all that it wrote was told."""
+    """Wait until the controllers write no more and every write was enqueued."""
 
     async def is_seen(name: str) -> bool:
         body = await client.get(DEPLOYMENTS, name, namespace=namespace)
@@ -232,7 +232,7 @@ async def test_cluster_state_enqueues_workloads_that_a_policy_selects_or_selecte
         "spec": only_web,
     }
     await client.create(OPTIMIZATION_POLICIES, policy, namespace=namespace)
-    await eventually(lambda: web in watcher.enqueued, what="the selected one told")
+    await eventually(lambda: web in watcher.enqueued, what="the selected one enqueued")
     assert other not in watcher.enqueued
     found, unselected = (watcher.catalog.get(key) for key in (web, other))
     assert found is not None
@@ -295,7 +295,7 @@ async def test_cluster_state_finds_and_forgets_custom_kinds_that_scale(
 async def restricted_client(
     cluster: Cluster, client: Client, namespace: str, *, without: str
 ) -> AsyncIterator[Client]:
-    """A client that may read everything but one resource."""
+    """Connect with the rights to read everything but one resource."""
     name = f"reader-{namespace}"
     await client.create(ACCOUNTS, {"metadata": {"name": "reader"}}, namespace=namespace)
     granted = {

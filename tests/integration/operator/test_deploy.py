@@ -32,7 +32,7 @@ def as_operator(cluster: Cluster, folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def deployed(cluster: Cluster) -> Iterator[None]:
-    """All of deploy/ in the cluster; the webhooks, which nobody answers there, are taken away at once."""
+    """Apply all of deploy/ to the cluster; remove the webhooks at once, since no server answers them."""
     wait_for_home(cluster)
     cluster.kubectl("apply", "--server-side", "-k", str(DEPLOY))
     cluster.kubectl("delete", "-f", str(DEPLOY / "operator" / "webhooks.yaml"))
@@ -66,7 +66,7 @@ def test_deploy_operator_pod_is_admitted_under_the_restricted_standard(
 
 
 def test_deploy_agent_pod_is_admitted_in_its_namespace(cluster: Cluster, deployed: None) -> None:
-    """What it needs of its node no restricted pod may have."""
+    """The restricted profile forbids what the agent needs of its node."""
     agent = str(DEPLOY / "agent")
     made = [*yaml.safe_load_all(cluster.kubectl("kustomize", agent))]
     (daemons,) = [each for each in made if each["kind"] == "DaemonSet"]

@@ -203,7 +203,7 @@ async def test_leader_reports_an_unavailable_source_and_changes_nothing(work: Of
         work.source.failure = SourceUnavailable("scripted: 401; mend the token")
         await work.until(
             lambda status: "mend the token" in condition(status, "MetricsAvailable")["message"],
-            what="another trouble is told in the place of the first",
+            what="a second error replaces the first",
         )
         work.source.start()
         back = await work.until(
@@ -272,7 +272,7 @@ async def test_leader_starts_only_after_discovery(
 async def test_leader_reports_an_unusable_policy_and_leaves_its_workloads(work: Office) -> None:
     await work.write_policy(mode="Auto", strategy={"name": "luck"})
     async with work.leading():
-        status = await work.until(lambda status: bool(entry(status)), what="it is told of")
+        status = await work.until(lambda status: bool(entry(status)), what="it is reported")
         ready = condition(status, "Ready")
         assert (ready["status"], ready["reason"]) == ("False", "PolicyInvalid")
         assert "strategy 'luck' is not known" in ready["message"]
@@ -293,7 +293,7 @@ async def test_leader_writes_the_status_of_a_policy_without_workloads(work: Offi
         assert status["counts"]["monitored"] == 0
 
 
-async def test_disabled_keeps_what_was_known_and_touches_nothing(
+async def test_leader_in_mode_disabled_keeps_the_status_and_changes_nothing(
     work: Office, fault_proxy: FaultProxy
 ) -> None:
     await work.write_policy(mode="Recommend")
@@ -417,7 +417,7 @@ async def test_leader_learns_from_a_job_that_died_of_memory(work: Office) -> Non
         await work.client.patch(
             PODS,
             pod["metadata"]["name"],
-            # At once, as a kubelet tells it: the pod fails with the word that its container was killed.
+            # As a kubelet reports it: the pod fails with the status of its killed container.
             {"status": {"phase": "Failed", "containerStatuses": [recorded]}},
             type=PatchType.MERGE,
             namespace=work.namespace,
@@ -522,7 +522,7 @@ async def test_leader_does_not_apply_the_default_policy_while_policies_are_unrea
     left_alone = {"namespace": work.namespace, "policy": "default", "reason": "PolicyInvalid"}
     async with work.leading():
         await eventually(
-            lambda: work.sample("workloads_skipped", **left_alone) == 1, what="web is left alone"
+            lambda: work.sample("workloads_skipped", **left_alone) == 1, what="web is not changed"
         )
         await work.until(lambda status: bool(entry(status)), what="the policy is read at last")
     assert fault_proxy.injected["403"] == 40
@@ -543,7 +543,7 @@ async def test_leader_changes_nothing_while_intents_are_unreadable(
     grant = fault_proxy.forbid("/v1alpha1/intents")
     async with work.leading():
         await work.until(
-            says("because objects of kind Intent may control it"), what="it is not known who has the say"
+            says("because objects of kind Intent may control it"), what="the controlling Intent is unknown"
         )
         grant()
         await work.until(says(f"Intent {work.namespace}/web controls the size"), what="the intent has it")

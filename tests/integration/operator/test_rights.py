@@ -84,7 +84,7 @@ def granted_rights() -> set[Use]:
 
 
 def needed_rights(asked: Asked, code: int) -> set[Use]:
-    """What the server looks for when it is asked this; nothing where everybody may, as to ask what kinds there are."""
+    """Return the rights that the server checks for this request; none for requests open to all, such as discovery."""
     group, rest = "", asked.path.removeprefix("/api/v1/").split("/")
     if asked.path.startswith("/apis/"):
         group, _, *rest = asked.path.removeprefix("/apis/").split("/")
@@ -154,7 +154,7 @@ async def scene(cluster: Cluster, client: Client, deployed: None, namespace: str
         namespace=namespace,
         subresource="status",
     )
-    # Last: from now on nobody answers for policies.
+    # Last: from now on no webhook answers for policies.
     cluster.kubectl("apply", "--server-side", "-f", str(DEPLOY / "operator" / "webhooks.yaml"))
     yield namespace
     await client.delete(NODES, machine["metadata"]["name"])
@@ -193,7 +193,7 @@ async def leading(kubeconfig: Path, folder: Path) -> AsyncIterator[None]:
 
 
 async def apply_everything(client: Client, admin: Client, namespace: str) -> None:
-    """What actuation does to workloads of each kind, and to a pod."""
+    """Requests of actuation for workloads of each kind and for a pod."""
     live = KubeCluster(client, EventRecorder(client, component="test", instance="test", now=_now))
     for resource in BUILT_IN:
         found = await live.get_workload(WorkloadKey(resource.kind, namespace, "web"))
@@ -219,14 +219,14 @@ async def scale(live: KubeCluster, key: WorkloadKey) -> None:
 
 
 async def renew_the_certificate(client: Client) -> None:
-    """What the webhook does long before its certificate ends."""
+    """Requests of the webhook long before its certificate expires."""
     config = OperatorConfig()
     later = _now() + timedelta(seconds=config.webhook.certificate_validity.seconds)
     await WebhookLifecycle(client, config, now=lambda: later).reconcile()
 
 
 async def ask_for_usage(client: Client) -> None:
-    """What another source of usage than the one that was found would ask."""
+    """Requests of usage sources other than the discovered one."""
     async with source("metrics-server", client=client) as present:
         with suppress(UsageError):  # there is none here, as the server says of its own accord
             await present.read(UsageQuery.last(60, now=_now().timestamp(), step=60))

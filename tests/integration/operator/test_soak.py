@@ -39,7 +39,7 @@ def rollouts(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.mark.skipif(not KILLS, reason="half an hour long; run it by make soak-operator")
-def test_killed_again_and_again_it_applies_every_change_once(rollouts: Rollouts) -> None:
+def test_operator_killed_repeatedly_applies_every_change_once(rollouts: Rollouts) -> None:
     changes = rollouts.apply_every_change_once(kills=KILLS, within=8)
     print(f"{KILLS} kills of leaders, {changes} changes")
 

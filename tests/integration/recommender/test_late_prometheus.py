@@ -1,4 +1,4 @@
-"""What is learned from a real Prometheus that is young, was down for some hours, or gets its samples late."""
+"""Learning from a real Prometheus with late samples."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LATE: dict[str, Callable[[float], float]] = {
     "queue": lambda at: (34 - at) * 0.99 * MINUTE if 22 <= at < 34 else 0.0,
     "unordered": lambda at: 400.0 if 40 <= at < 44 else 20.0,
 }
-"""How many seconds late the samples of each pod come, by the minute: never; always; held back for twelve minutes, and then
+"""Seconds by which the samples of each pod are late, by the minute: never; always; held back for twelve minutes, and then
 all at once; a gap that is filled while later ones are there."""
 
 
@@ -54,7 +54,7 @@ def lateness_of(pod: str, at: float, start: float) -> float:
 async def test_ingester_learns_every_late_prometheus_sample_once(
     tmp_path: Path, store: Store, now: float
 ) -> None:
-    """By remote write, in order and not, and with a restart of the operator in between."""
+    """Samples come by remote write, in and out of order, with a restart of the operator in between."""
     try:
         server = Written(tmp_path)
     except UnavailableError as why:

@@ -1,4 +1,4 @@
-"""What is learned from a real Prometheus that is young, was down for some hours, or gets its samples late."""
+"""Learning from a real Prometheus that is young or was down for some hours."""
 
 from __future__ import annotations
 

@@ -238,7 +238,7 @@ async def test_operator_account_cannot_change_workloads_otherwise(operator: Clie
     assert done == {}
 
 
-async def test_operator_account_does_to_workloads_what_the_product_does(
+async def test_admission_policies_allow_the_operators_own_writes(
     operator: Client, cluster: Cluster, namespace: str
 ) -> None:
     live = KubeCluster(operator, EventRecorder(operator, component="test", instance="test", now=_now))

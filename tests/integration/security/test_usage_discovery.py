@@ -55,7 +55,7 @@ async def test_operator_ignores_service_with_prometheus_labels_of_a_tenant(
     assert f"/namespaces/{tenant}/services/" in path
 
 
-async def test_operator_names_services_that_cannot_be_told_apart(
+async def test_operator_names_ambiguous_services(
     cluster: Cluster, client: Client, namespace: str, other_namespace: str
 ) -> None:
     for where in (namespace, other_namespace):

@@ -88,7 +88,7 @@ async def _post(session: aiohttp.ClientSession, path: str, body: bytes) -> int:
         ) as response:
             await response.read()
             return response.status
-    except aiohttp.ClientError:  # it closes the connection of whoever sends too much
+    except aiohttp.ClientError:  # it closes connections that send too much
         return 413
 
 

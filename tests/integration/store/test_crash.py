@@ -50,7 +50,7 @@ async def batches(store: Store) -> Counter[int]:
         return Counter({int(number): rows for number, rows in counted})
 
 
-async def test_killed_in_mid_write_it_opens_clean_with_all_that_was_committed(address: str) -> None:
+async def test_store_killed_during_a_write_opens_with_all_commits(address: str) -> None:
     chance = random.Random(7)
     promised: set[int] = set()
     unsaid: set[int] = set()  # may have been committed in the moment of death
@@ -80,7 +80,7 @@ def assert_intact(file: Path) -> None:
     assert not list(file.parent.glob("*damaged*"))
 
 
-async def test_killed_while_it_is_made_it_is_made_at_the_next_opening(address: str) -> None:
+async def test_store_killed_during_creation_is_created_at_the_next_open(address: str) -> None:
     chance = random.Random(11)
     for _ in range(KILLS):
         with writing(address) as (process, said):

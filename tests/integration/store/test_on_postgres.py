@@ -26,14 +26,14 @@ CONTRACT: dict[str, dict[str, Cases]] = {
         "test_store_writer_does_not_block_readers": {},
         "test_store_reader_does_not_block_writers": {},
         "test_waiting_writers_leave_connections_to_readers": {},
-        "test_store_serializes_two_who_read_before_they_write": {},
+        "test_store_serializes_two_transactions_that_read_before_they_write": {},
         "test_store_rolls_back_a_cancelled_task": {},
     },
     "test_effects": {
         "test_effect_reads_back_as_written": {},
         "test_effects_of_the_same_time_return_the_last_written": {},
         "test_effects_match_a_reference_implementation": {},
-        "test_effects_are_those_of_the_cluster_or_of_any": {},
+        "test_effects_are_found_by_cluster_or_in_all_clusters": {},
     },
     "test_events": {
         "test_event_reads_back_as_written": {},
@@ -48,7 +48,7 @@ CONTRACT: dict[str, dict[str, Cases]] = {
         "test_pages_hold_every_entry_once": {},
         "test_history_stores_a_batch_whole_or_not_at_all": {},
         "test_history_returns_none_for_an_impossible_number": {},
-        "test_bytes_that_are_no_text_cannot_break_a_batch": {},
+        "test_history_batch_accepts_bytes_that_are_no_text": {},
         "test_words_from_outside_cannot_break_a_batch": {},
         "test_history_stores_an_event_seen_by_two_replicas_once": {},
         "test_history_of_the_previous_schema_stays_readable_and_gets_keys": {},
@@ -65,7 +65,7 @@ CONTRACT: dict[str, dict[str, Cases]] = {
         "test_schema_is_created_once_by_many_openings": {},
         "test_schema_is_not_created_or_migrated_by_a_reader": {},
         "test_schema_migration_that_fails_changes_nothing": {},
-        "test_effects_and_events_of_the_first_schema_are_of_the_only_cluster_that_is_known": {
+        "test_schema_migration_assigns_effects_and_events_to_the_only_known_cluster": {
             "clusters, adopted": [(["prod"], "prod")]
         },
         "test_schema_of_the_first_version_with_a_dropped_part_is_migrated": {

@@ -11,7 +11,7 @@ from store.builders import KEY, entry
 from trimtab.store import Retention, RetentionLimit, Store
 
 KEPT_BY_THE_POOLER = ("application_name", "client_encoding", "DateStyle", "TimeZone")
-"""The settings of a client that PgBouncer makes anew on each connection that it lends."""
+"""The settings of a client that PgBouncer sets again on each connection that it lends."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What the user wrote, and one clear line where it cannot be."""
+"""Store URLs of the user, and one clear line for an invalid one."""
 
 import asyncio
 import os
@@ -140,7 +140,7 @@ async def test_store_replaces_a_frozen_connection(postgres: str, monkeypatch: py
 @pytest.mark.parametrize(
     "loss", ["DROP SCHEMA public CASCADE; CREATE SCHEMA public", "DROP TABLE trimtab_history"]
 )
-async def test_tables_that_are_gone_are_made_anew_at_the_next_use(postgres: str, loss: LiteralString) -> None:
+async def test_store_recreates_missing_tables_at_the_next_use(postgres: str, loss: LiteralString) -> None:
     async with Store.open(postgres) as store:
         with psycopg.connect(postgres, autocommit=True) as admin:
             admin.execute(loss)

@@ -1,4 +1,4 @@
-"""Who may look and who may act, by the word of a real API server; on a simulated operator's board."""
+"""Permissions of the dashboard by the RBAC of a real API server, over a simulated operator."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 UNDONE = {str(each.id) for each in SCENE.history[:50] if each.undo and each.kind == "Deployment"}
-"""What an actor, who may patch Deployments alone, is offered to undo."""
+"""Return the revert actions offered to a user who may patch only Deployments."""
 
 
 # By a real API server
@@ -55,7 +55,7 @@ async def admin(cluster: Cluster) -> AsyncIterator[Client]:
 
 
 def account(cluster: Cluster, namespace: str, name: str, *roles: str) -> str:
-    """A service account with cluster roles, and a token of its own."""
+    """Create a service account with cluster roles, and its token."""
     cluster.call("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": name}})
     for role in roles:
         cluster.call(
@@ -86,7 +86,7 @@ def roles(cluster: Cluster) -> None:
         cluster.call("POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", body)
 
 
-async def test_rbac_decides_who_may_view_and_who_may_act(
+async def test_rbac_decides_who_may_view_and_change(
     cluster: Cluster, namespace: str, roles: None, admin: Client, board: Willing
 ) -> None:
     nobody = account(cluster, namespace, "nobody")
@@ -108,7 +108,7 @@ async def test_rbac_decides_who_may_view_and_who_may_act(
 
 @pytest.fixture
 def group(cluster: Cluster, namespace: str) -> Iterator[str]:
-    """Of a kind Rollout that is there for as long as a test."""
+    """A kind Rollout that exists for the duration of a test."""
     group, definitions = f"{namespace}.example.com", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     cluster.call("POST", definitions, rollout_kind(group))
     yield group

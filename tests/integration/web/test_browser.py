@@ -30,14 +30,14 @@ async def url() -> AsyncIterator[str]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def window(browser: Browser, url: str) -> AsyncIterator[ObservedPage]:
-    """One page for those whom it does not matter that others were here: to begin anew takes a browser a second."""
+    """A page shared by tests that do not depend on its state: a new one takes the browser a second."""
     async with observe_page(browser, url) as found:
         yield found
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def clean_page(window: ObservedPage) -> AsyncIterator[ObservedPage]:
-    """That page, of which it is seen to that nothing went wrong."""
+    """The shared page, checked for errors at the end."""
     window.errors.clear()
     window.strangers.clear()
     yield window
@@ -142,7 +142,7 @@ async def test_keyboard_shortcuts_reach_every_page(clean_page: ObservedPage) -> 
     await expect(page.locator(":focus")).to_have_text("Skip to the content")
     await page.keyboard.type("gw")  # in one go: they have a second and a half
     await expect(page.get_by_role("heading", level=1)).to_have_text("Workloads")
-    await page.wait_for_load_state("load")  # before, nobody hears the keys
+    await page.wait_for_load_state("load")  # before that no handler receives the keys
     await page.keyboard.press("j")
     await expect(page.locator(":focus")).to_have_class("row")
     await page.keyboard.press("/")

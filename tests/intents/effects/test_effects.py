@@ -416,7 +416,7 @@ def test_latency_model_never_expects_harm_from_more_resources(
         ("scaling", {"popt": [-1.0, 0.2, 0.0, 0.01], "throughputScale": [0.002, 1.0]}),
     ],
 )
-def test_planner_accepts_user_curve_that_falls_below_zero(group: str, data: dict[str, object]) -> None:
+def test_planner_accepts_user_curve_below_zero(group: str, data: dict[str, object]) -> None:
     effects = EffectModels(user_models={("p99", group): given_by_hand(group, data)})
     state = service(p99=0.3, used=0.8)
     changed = [service(p99=0.3, cpu=cpu, replicas=replicas) for cpu in (0.5, 4.0) for replicas in (1, 8)]

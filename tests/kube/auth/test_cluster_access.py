@@ -150,7 +150,7 @@ def test_load_connection_names_the_replacement_of_a_legacy_provider(
     assert instead in complaint(folder, user={"auth-provider": {"name": provider}})
 
 
-async def test_impersonation_is_headers_some_of_them_repeated(folder: Path) -> None:
+async def test_load_connection_reads_impersonation_as_headers(folder: Path) -> None:
     user = {
         "token": "t",
         "as": "bob",
@@ -223,7 +223,7 @@ def test_load_connection_accepts_port_and_ipv6_of_a_pod(service_account: Path) -
     )
 
 
-def test_load_connection_reads_the_namespace_of_a_pod_from_the_environment_or_leaves_it_unknown(
+def test_load_connection_reads_the_namespace_of_a_pod_from_the_environment(
     service_account: Path,
 ) -> None:
     environ = {**IN_POD, "POD_NAMESPACE": "told"}

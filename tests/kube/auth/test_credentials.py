@@ -150,7 +150,7 @@ async def test_credentials_retry_a_refused_token_once_its_file_changed(
     assert await authorization(from_file) == "Bearer second"
 
 
-async def test_credentials_reread_a_file_after_a_refusal(
+async def test_credentials_reread_a_file_after_a_rejection(
     from_file: LocalCredentialProvider, token_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FileCredentialSource, "_fingerprint", lambda _: "unchanged")

@@ -72,7 +72,7 @@ def test_kubeconfig_is_empty_without_a_home_directory() -> None:
 # Merging
 
 
-def test_missing_empty_and_repeated_files_of_a_list_are_skipped(tmp_path: Path) -> None:
+def test_kubeconfig_skips_missing_empty_and_repeated_files_of_a_list(tmp_path: Path) -> None:
     one = kubeconfigs.write(tmp_path / "one", name="one")
     empty = tmp_path / "empty"
     empty.touch()
@@ -187,7 +187,7 @@ def test_kubeconfig_rejects_a_missing_user_and_allows_none(tmp_path: Path) -> No
     assert not config.get_user(config.contexts["y"]).value.token
 
 
-def test_contexts_are_listed_for_people_to_choose_from(tmp_path: Path) -> None:
+def test_kubeconfig_lists_its_contexts(tmp_path: Path) -> None:
     first = kubeconfigs.write(tmp_path / "first", name="prod", namespace="shop")
     second = kubeconfigs.write(tmp_path / "second", name="dev")
     assert list_contexts(environ={"KUBECONFIG": f"{first}:{second}"}) == [
@@ -204,7 +204,7 @@ def test_kubeconfig_accepts_an_empty_file(text: str, tmp_path: Path) -> None:
     assert not read(text, tmp_path).contexts
 
 
-def test_null_fields_and_unknown_fields_are_left_alone(tmp_path: Path) -> None:
+def test_kubeconfig_ignores_null_and_unknown_fields(tmp_path: Path) -> None:
     text = "users: [{name: a, user: {exec: null, token: null, password: x, tomorrow: [1]}}]\nnews: 1"
     user = read(text, tmp_path).users["a"].value
     assert (user.exec, bool(user.token), user.password.reveal()) == (None, False, "x")

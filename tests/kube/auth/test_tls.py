@@ -124,7 +124,7 @@ def test_tls_pair_rejects_an_encrypted_key_without_prompting(pair: Pair) -> None
         ),
     ],
 )
-def test_damaged_pem_is_said_to_be_so(
+def test_tls_reports_damaged_pem(
     certificate: bytes | None, key: bytes | None, message: str, pair: Pair
 ) -> None:
     assert message in complaint(certificate or pair.cert.read_bytes(), key or pair.key.read_bytes())
@@ -150,7 +150,7 @@ def test_tls_authority_file_may_hold_several_and_comments(authority: Authority, 
     assert len(Trust(InlineCredentialSource("ca", content)).get_context(None).get_ca_certs()) == 2
 
 
-def test_settings_are_made_anew_only_when_authority_or_certificate_changed(
+def test_tls_settings_are_recreated_only_if_authority_or_certificate_changed(
     authority: Authority, pair: Pair, tmp_path: Path
 ) -> None:
     file = tmp_path / "ca.crt"

@@ -22,7 +22,7 @@ IN_PROGRESS = {"type": "PodResizeInProgress", "status": "True", "reason": "", "m
 
 
 @pytest.mark.parametrize("conditions", list(permutations([PENDING, IN_PROGRESS])))
-def test_pod_with_both_resize_conditions_tells_why_the_later_resize_waits(
+def test_pod_record_with_both_resize_conditions_has_the_reason_of_the_later_resize(
     conditions: tuple[Object, ...],
 ) -> None:
     manifest = {"metadata": {"name": "web"}, "status": {"conditions": list(conditions)}}
@@ -41,7 +41,7 @@ def test_pod_with_both_resize_conditions_tells_why_the_later_resize_waits(
         ({"status": "True"}, 0),
     ],
 )
-def test_pod_tells_since_when_it_is_ready(condition: Object, since: int) -> None:
+def test_pod_record_has_the_time_since_which_it_is_ready(condition: Object, since: int) -> None:
     manifest = {"metadata": {"name": "web"}, "status": {"conditions": [{"type": "Ready", **condition}]}}
     assert project_object(pod_projection(), manifest).ready_since == since
 

@@ -30,7 +30,7 @@ def test_list_pages_reads_the_version_of_an_empty_page() -> None:
     assert PageDecoder(CONFIG_MAPS, metadata_projection()).decode(page()) == ([], "42")
 
 
-def test_bytes_that_are_no_text_cost_only_the_object_that_they_are_in() -> None:
+def test_list_pages_skip_only_the_object_with_invalid_bytes() -> None:
     decoder = PageDecoder(CONFIG_MAPS, metadata_projection())
     found, _ = decoder.decode(page(named("a"), named("odd"), named("b")).replace(b'"odd"', b'"\xfc"', 1))
     assert [record.name for record in found] == ["a", "b"]

@@ -145,7 +145,7 @@ deeds = st.lists(st.sampled_from(list(every_deed)), max_size=40)
 
 @settings(max_examples=300)
 @given(deeds)
-def test_handlers_could_rebuild_the_cache_and_indexes_agree_whatever_the_watch_says(
+def test_cache_handlers_and_indexes_agree_for_any_watch(
     deeds: list[tuple[str, str, str, int, str | None]],
 ) -> None:
     cache: Cache[Thing] = Cache({"node": lambda thing: thing.node})

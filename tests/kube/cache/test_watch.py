@@ -27,7 +27,9 @@ async def pieces(stream: bytes, cuts: list[int]) -> AsyncIterator[bytes]:
 
 
 @given(cuts=st.lists(st.integers(0, len(STREAM)), max_size=30), unfinished=st.binary(max_size=50))
-async def test_lines_are_whole_wherever_the_stream_was_cut(cuts: list[int], unfinished: bytes) -> None:
+async def test_watch_yields_whole_lines_wherever_the_stream_is_cut(
+    cuts: list[int], unfinished: bytes
+) -> None:
     stream = STREAM + unfinished.replace(b"\n", b" ")
     batches = [bytes(lines) async for lines in split_lines(pieces(stream, cuts))]
     assert all(batch.endswith(b"\n") for batch in batches)

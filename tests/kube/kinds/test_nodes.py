@@ -11,7 +11,7 @@ def test_node_with_a_thousand_pods_is_read() -> None:
     assert node.allocatable.pods == 110
 
 
-def test_nodes_tell_the_version_of_their_kubelet() -> None:
+def test_node_record_has_the_version_of_its_kubelet() -> None:
     wire = {"metadata": {"name": "old"}, "status": {"nodeInfo": {"kubeletVersion": "v1.33.4"}}}
     assert project_object(node_projection(), wire).kubelet_version == "v1.33.4"
     assert project_object(node_projection(), {"metadata": {"name": "silent"}}).kubelet_version == ""

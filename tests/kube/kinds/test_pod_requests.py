@@ -94,9 +94,7 @@ def test_pod_requests_count_as_the_scheduler_does(found: Pod, room: NodeResource
     ("applied", "reason", "millicores"),
     [("300m", "", 500), ("800m", "", 800), ("800m", "Deferred", 800), ("300m", "Infeasible", 300)],
 )
-def test_pod_requests_of_a_resize_are_the_larger_size_until_it_is_done(
-    applied: str, reason: str, millicores: int
-) -> None:
+def test_pod_requests_during_a_resize_are_the_larger_size(applied: str, reason: str, millicores: int) -> None:
     condition = {"type": "PodResizePending", "status": "True", "reason": reason}
     status = {
         "containerStatuses": [{"name": "web", "resources": {"requests": {"cpu": applied}}}],
@@ -120,7 +118,7 @@ def test_template_requests_are_those_of_its_pods() -> None:
     )
 
 
-def test_template_limits_of_the_pod_are_its_requests_where_no_container_requests_anything() -> None:
+def test_template_requests_default_to_pod_limits_without_container_requests() -> None:
     limits = {"limits": {"cpu": "2", "memory": "1Gi"}}
     assert template(containers=[{"name": "agent"}], resources=limits) == NodeResources(2000, 1024 * MIB)
     assert template(containers=[container("agent", "300m")], resources=limits) == NodeResources(

@@ -243,7 +243,7 @@ def test_workloads_of_one_template_share_their_containers() -> None:
 
 
 @given(spec=odd, status=odd, replicas=odd, ready=odd, containers=odd, resources=odd)
-def test_custom_kind_is_read_whatever_its_fields_hold(
+def test_custom_kind_is_read_with_any_content_of_its_fields(
     spec: Any, status: Any, replicas: Any, ready: Any, containers: Any, resources: Any
 ) -> None:
     metadata = {"name": "web", "namespace": "shop"}

@@ -30,7 +30,7 @@ def delay(error: KubeError, *, attempt: int = 1, repeatable: bool = True) -> flo
 
 
 @pytest.mark.parametrize("kind", [Forbidden, NotFound, Conflict, Invalid, Gone, DisruptionBlocked])
-def test_retry_gives_up_on_a_refusal(kind: type[ApiError]) -> None:
+def test_retry_gives_up_on_a_rejection(kind: type[ApiError]) -> None:
     assert delay(kind(Status(message="no"))) is None
 
 

@@ -57,7 +57,7 @@ async def test_client_waits_for_an_answer_that_is_slow_and_not_silent(tmp_path: 
 
 
 @pytest.mark.parametrize("headers", [False, True], ids=["at once", "after its first bytes"])
-async def test_client_gives_up_a_server_that_falls_silent(tmp_path: Path, *, headers: bool) -> None:
+async def test_client_closes_the_connection_to_a_silent_server(tmp_path: Path, *, headers: bool) -> None:
     async def fall_silent(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         if headers:
@@ -106,7 +106,7 @@ async def test_client_asks_for_compressed_answers_where_the_server_is_far(
         ("https://api.example.org", True),
     ],
 )
-def test_server_is_far_unless_it_is_on_this_machine_or_in_the_cluster(
+def test_transport_treats_servers_outside_machine_and_cluster_as_remote(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, far: bool
 ) -> None:
     connection = load_connection(kubeconfig=write(tmp_path / "config", cluster={"server": address}))

@@ -37,14 +37,14 @@ def test_delay_heap_matches_a_searched_dictionary(steps: list[tuple[str, int, fl
         assert all((key in schedule) == (key in model) for key in range(6))
 
 
-def test_keys_due_at_the_same_time_come_out_as_they_were_put_in() -> None:
+def test_delay_heap_returns_keys_of_one_time_in_insertion_order() -> None:
     schedule: DelayHeap[str] = DelayHeap()
     for key in ("c", "a", "b"):
         schedule.put(key, 1.0)
     assert schedule.pop_due(1.0) == ["c", "a", "b"]
 
 
-def test_times_that_were_replaced_or_dropped_do_not_pile_up() -> None:
+def test_delay_heap_removes_replaced_and_dropped_times() -> None:
     schedule: DelayHeap[int] = DelayHeap()
     for round_ in range(200_000):
         schedule.put(round_ % 10, 1e9 - round_)

@@ -149,7 +149,7 @@ def test_correlator_omits_names_that_cannot_be_part_of_an_event_name() -> None:
         assert len(series.name) == 16
 
 
-def test_memory_is_bounded_however_much_is_said() -> None:
+def test_correlator_memory_is_bounded_for_any_number_of_events() -> None:
     at = desk(max_tracked=100)
     for number in range(2000):
         at.say(said(about=str(number)))

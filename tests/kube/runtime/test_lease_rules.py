@@ -45,7 +45,7 @@ def test_lease_of_another_is_free_after_its_duration_unchanged() -> None:
 
 
 @pytest.mark.parametrize("holder", [None, "", "a"])
-def test_lease_of_nobody_or_of_this_holder_is_free_at_once(holder: str | None) -> None:
+def test_lease_without_holder_or_of_this_holder_is_free_at_once(holder: str | None) -> None:
     sight = LeaseObservation()
     sight.observe({"holderIdentity": holder, "leaseDurationSeconds": 7}, 100.0)
     assert sight.is_free("a", 100.0, default_duration=15)

@@ -83,7 +83,7 @@ async def test_workqueue_processes_a_key_added_many_times_once() -> None:
 
 
 @pytest.mark.looptime
-async def test_ready_keys_are_served_in_the_order_they_came() -> None:
+async def test_workqueue_serves_ready_keys_in_insertion_order() -> None:
     bench = Bench()
     queue = WorkQueue("q", bench, workers=1)
     names = list("zyxabc")
@@ -406,7 +406,7 @@ async def test_20_000_keys_come_and_go_without_a_trace() -> None:
 
 
 @pytest.mark.looptime
-async def test_timers_that_were_overtaken_do_not_pile_up() -> None:
+async def test_workqueue_removes_superseded_timers() -> None:
     queue = WorkQueue("q", Bench())
     loop = asyncio.get_running_loop()
     for number in range(20_000):
@@ -419,7 +419,7 @@ async def test_timers_that_were_overtaken_do_not_pile_up() -> None:
 
 
 @pytest.mark.looptime
-async def test_metrics_tell_depth_latency_and_duration() -> None:
+async def test_workqueue_metrics_report_depth_latency_and_duration() -> None:
     queue = WorkQueue("measured", Bench(duration=2.0), workers=1)
     for name in "abc":
         queue.add(name)

@@ -94,7 +94,7 @@ def test_nodes_go_when_half_of_them_is_not_asked_for_and_come_back_when_pods_wai
     assert not world.pending
 
 
-def test_simulate_tells_of_each_policy_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_simulate_prints_each_policy_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["simulate", "none", "percentile", *SHORT, "--output", "json"]) == 0
     none, percentile = json.loads(capsys.readouterr().out)
     assert (none["policy"], percentile["policy"]) == ("none", "percentile")
@@ -114,7 +114,7 @@ def test_comparison_table_shows_whole_names_and_numbers_in_80_columns(
     assert "…" not in table
 
 
-def test_simulate_tells_it_as_a_table_and_as_a_page_with_plots(
+def test_simulate_prints_a_table_and_writes_a_page_with_plots(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert run(["simulate", "none", *SHORT]) == 0

@@ -292,7 +292,7 @@ def test_edit_manifests_does_not_replace_a_variable_of_all_resources(at: str) ->
     assert f"{at} is ${{SIZE}}, which is set elsewhere" in found.ambiguous[0]
 
 
-def test_edit_manifests_tells_that_the_file_differs_from_the_cluster() -> None:
+def test_edit_manifests_warns_if_the_file_differs_from_the_cluster() -> None:
     found = _edit_one("500m")
     assert "cpu: 100m" in found.files["web.yaml"]
     assert found.notices == [

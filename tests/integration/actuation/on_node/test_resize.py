@@ -79,7 +79,7 @@ class Deployed:
         return self.cluster.call("GET", f"{self.path}/web")
 
     def resizes(self) -> set[str]:
-        """Why resizes are not in effect."""
+        """Return why resizes are not in effect."""
         return {
             each.get("reason", "")
             for pod in self.pods()
@@ -100,7 +100,7 @@ def _rests_for(pod: dict[str, Any]) -> float:
     """Seconds until the kubelet starts a container that fell: 10 after the first time, then twice as long each time."""
     (status,) = pod["status"].get("containerStatuses") or [{"state": {"waiting": {}}}]
     present = status["state"]
-    # For most of the pause a kubelet tells how it ended, and only then that it waits.
+    # For most of the pause a kubelet reports how the container ended, and only then that it waits.
     crashing = present.get("waiting", {}).get("reason") == "CrashLoopBackOff"
     exited = present.get("terminated") or (status["lastState"].get("terminated") if crashing else None)
     if not exited or not status["restartCount"]:
@@ -124,7 +124,7 @@ def _memory_used(container: str) -> int:
 
 
 def _cgroup(container: str, *names: str) -> int:
-    """What the kernel says, by either version of cgroups."""
+    """Return the kernel's value, with either version of cgroups."""
     found = [
         file
         for top in (Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup"))
@@ -158,7 +158,7 @@ def falling(node_cluster: Cluster) -> Iterator[Deployed]:
 
 
 class RejectedResize(NamedTuple):
-    """What became of a resize that the runtime does not take."""
+    """The result of a resize that the runtime rejects."""
 
     report: ReconcileResult
     memory_limit: int
@@ -167,7 +167,7 @@ class RejectedResize(NamedTuple):
 
 @pytest.fixture(scope="module", autouse=True)
 def rejected_resize(node_cluster: Cluster) -> Iterator[Early[RejectedResize]]:
-    """Begun with the first test: after a runtime's refusal a kubelet lets ten seconds pass."""
+    """Start with the first test: after a rejection by the runtime a kubelet waits ten seconds."""
 
     def run() -> RejectedResize:
         with fresh_namespace(node_cluster) as namespace:
@@ -196,7 +196,7 @@ async def _resize_below_what_is_used(cluster: Cluster, namespace: str) -> Reject
     return RejectedResize(report, _memory_limit(_container_id(pod)), restarts)
 
 
-async def test_pods_are_resized_in_place_without_a_restart_and_their_cgroups_show_it(
+async def test_executor_resizes_pods_in_place_and_their_cgroups_follow(
     node_cluster: Cluster, namespace: str, driver: Driver
 ) -> None:
     web = Deployed(node_cluster, namespace, "Deployment", manifest(namespace, replicas=2))
@@ -211,7 +211,7 @@ async def test_pods_are_resized_in_place_without_a_restart_and_their_cgroups_sho
     assert {pod["status"]["containerStatuses"][0]["restartCount"] for pod in web.pods()} == {0}
     assert {_memory_limit(container) for container in before} == {96 * MIB}
 
-    # A pod that comes later is brought to the same size, and the template is nobody's but the user's.
+    # A later pod gets the same size, and only the user owns the template.
     node_cluster.kubectl("scale", "deployment", "web", f"--namespace={namespace}", "--replicas=3")
     wait_for(lambda: sum(map(_is_ready, web.pods())) == 3, what="a third pod")
     await driver.until(
@@ -238,7 +238,7 @@ async def test_resize_that_no_node_can_hold_is_reverted_with_the_servers_words(
     assert web.requests() == {"100m"}
 
 
-async def test_resize_without_room_on_the_node_waits_and_is_reverted(
+async def test_resize_without_node_capacity_waits_and_is_reverted(
     node_cluster: Cluster, namespace: str, driver: Driver
 ) -> None:
     web = Deployed(node_cluster, namespace, "Deployment", manifest(namespace, replicas=2))
@@ -258,7 +258,7 @@ async def test_resize_without_room_on_the_node_waits_and_is_reverted(
     assert web.resizes() == set()
 
 
-async def test_memory_goes_down_in_place_to_what_is_needed(
+async def test_executor_lowers_memory_in_place_to_the_needed_amount(
     node_cluster: Cluster, namespace: str, driver: Driver
 ) -> None:
     web = Deployed(node_cluster, namespace, "Deployment", manifest(namespace, replicas=1))
@@ -304,7 +304,7 @@ async def test_eviction_waits_for_the_disruption_budget(
 
 
 def test_resize_that_the_runtime_rejects_is_reverted(rejected_resize: Early[RejectedResize]) -> None:
-    """A limit below what is in use: the need that we were told of was wrong."""
+    """A limit below the usage: the reported need was wrong."""
     report, memory_limit, restarts = rejected_resize.outcome()
     assert report.annotations
     assert report.annotations.reverted
@@ -314,7 +314,7 @@ def test_resize_that_the_runtime_rejects_is_reverted(rejected_resize: Early[Reje
 
 
 async def test_crash_looping_pod_is_replaced_instead_of_resized(falling: Deployed, driver: Driver) -> None:
-    """We look at it only while it rests: nobody catches it."""
+    """We observe it only between two attempts, and miss the attempts themselves."""
     more = Resources(100, 200, 200 * MIB, 400 * MIB)
     wanted = desired_change(
         {"worker": more}, is_urgent=True, canary=BRIEF, allow_recreate=True, take_ownership=True

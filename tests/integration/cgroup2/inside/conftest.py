@@ -13,7 +13,7 @@ import trimtab
 # would do, and what makes logs colourful.
 kinds = ModuleType("trimtab.api")
 kinds.__path__ = [str(Path(trimtab.__file__).with_name("api"))]
-sys.modules |= {"trimtab.api": kinds, "rich": None}  # type: ignore[dict-item] # as Python marks what is not there
+sys.modules |= {"trimtab.api": kinds, "rich": None}  # type: ignore[dict-item] # as Python represents a missing module
 
 from harness.cluster.kubepods import Kubepods  # noqa: E402 - only now
 from trimtab.node.cgroups import CgroupVersion  # noqa: E402

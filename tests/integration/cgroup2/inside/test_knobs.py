@@ -1,4 +1,4 @@
-"""What the registry says of knobs, against the kernel's own word."""
+"""The registry of knobs compared with the kernel."""
 
 from harness.cluster.kubepods import Kubepods
 from trimtab.node.cgroups import KNOBS, UNLIMITED, CgroupVersion

@@ -45,7 +45,7 @@ def _status(pod: dict[str, Any]) -> dict[str, Any]:
 
 
 def _memory_limit(container: str) -> int:
-    """What the kernel enforces, by either version of cgroups."""
+    """Return the limit that the kernel enforces, with either version of cgroups."""
     (folder,) = [
         found
         for top in (Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup"))

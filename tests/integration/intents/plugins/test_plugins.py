@@ -77,6 +77,6 @@ def test_registry_and_plugin_reload_renewed_certificates(tmp_path: Path) -> None
             with dial(place, plugin_tls) as channel:
                 REGISTER.invoke(channel, info(plugin.endpoint), timeout=30)
             there.channel.close()
-            for now in (1e9, 2e9):  # the first look finds that it is away, and dials anew
+            for now in (1e9, 2e9):  # the first check finds that it is unavailable, and reconnects
                 registry.check(now)
             assert registry.list_available(ACTUATOR) == [there]

@@ -284,7 +284,7 @@ async def test_we_can_act_as_somebody_else(cluster: Cluster, ways: Ways, server:
     }
 
 
-async def test_kubectl_and_we_are_the_same_user_by_the_same_files(
+async def test_client_and_kubectl_are_the_same_user_with_the_same_files(
     cluster: Cluster, tmp_path: Path, server: Asker
 ) -> None:
     """Three files, the context, the cluster and the user each in another, and names that are taken twice."""
@@ -304,7 +304,7 @@ async def test_kubectl_and_we_are_the_same_user_by_the_same_files(
 
 
 def kubectl_user(cluster: Cluster, kubeconfig: str) -> str:
-    """Who kubectl is by these files."""
+    """Return the user of kubectl with these files."""
     kubectl = cluster.directory / "bin" / "kubectl"
     environ = os.environ | cluster.environment | {"KUBECONFIG": kubeconfig}
     done = subprocess.run(

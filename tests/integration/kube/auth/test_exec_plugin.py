@@ -92,7 +92,7 @@ async def complaint(credentials: ExecPlugin) -> str:
     return said.partition(": exec: ")[2]
 
 
-# What it is told and what it gives
+# Input and output
 
 
 @pytest.mark.parametrize("version", [V1, V1BETA1])
@@ -113,12 +113,12 @@ async def test_exec_plugin_certificate_and_key_are_a_pair(plugin: Plugin, author
 
 async def test_exec_plugin_gets_arguments_variables_and_its_input(plugin: Plugin, tmp_path: Path) -> None:
     answer = shlex.quote(credential(token="abc"))
-    plugin.does(f'echo "$1|$2|$A|$HOME|$KUBERNETES_EXEC_INFO" > {tmp_path}/told; echo {answer}')
+    plugin.does(f'echo "$1|$2|$A|$HOME|$KUBERNETES_EXEC_INFO" > {tmp_path}/received; echo {answer}')
     credentials = plugin.credentials(
         args=["a b", "c"], env=[{"name": "A", "value": "x"}], provideClusterInfo=True
     )
     await credentials.get_credential()
-    *received, info = (tmp_path / "told").read_text().strip().split("|")
+    *received, info = (tmp_path / "received").read_text().strip().split("|")
     assert received == ["a b", "c", "x", os.environ["HOME"]]
     assert json.loads(info) == {
         "apiVersion": V1,
@@ -131,7 +131,7 @@ async def test_exec_plugin_gets_cluster_info_only_on_request(
     authority: Authority, plugin: Plugin, tmp_path: Path
 ) -> None:
     plugin.does(
-        f'echo "$KUBERNETES_EXEC_INFO" > {tmp_path}/told; echo {shlex.quote(credential(token="abc"))}'
+        f'echo "$KUBERNETES_EXEC_INFO" > {tmp_path}/received; echo {shlex.quote(credential(token="abc"))}'
     )
     cluster = {
         "certificate-authority": str(authority.cert),
@@ -147,7 +147,7 @@ async def test_exec_plugin_gets_cluster_info_only_on_request(
             "provideClusterInfo": ask,
         }
         await connection(tmp_path, user={"exec": settings}, cluster=cluster).get_identity()
-        received = json.loads((tmp_path / "told").read_text())["spec"].get("cluster")
+        received = json.loads((tmp_path / "received").read_text())["spec"].get("cluster")
         if not ask:
             assert received is None
             continue
@@ -400,7 +400,7 @@ async def test_exec_plugin_invalid_output_is_reported_and_not_shown(
         ({"interactiveMode": "Sometimes"}, "interactiveMode must be one of Never, IfAvailable, Always"),
     ],
 )
-def test_settings_that_cannot_work_are_refused_before_anything_runs(
+def test_exec_plugin_rejects_invalid_settings_before_it_runs(
     settings: dict[str, Any], message: str, plugin: Plugin
 ) -> None:
     with pytest.raises(ConfigError, match=message):

@@ -52,7 +52,7 @@ async def test_informer_removes_its_lag_gauge_when_stopped(client: Client, names
     assert event_names() == set()
 
 
-async def test_informer_that_is_refused_has_no_lag_until_it_is_granted(
+async def test_informer_without_rights_has_no_lag_until_they_are_granted(
     client: Client, fault_proxy: FaultProxy, namespace: str
 ) -> None:
     """Or the alert that the operator is behind would be raised for ever where the rights grant no custom kinds."""
@@ -94,7 +94,7 @@ async def test_informer_waits_for_a_missing_optional_resource_only_during_failur
 
 
 @pytest.mark.parametrize(("code", "tries"), [(403, 1), (500, 6)])
-async def test_informer_that_is_refused_or_fails_for_long_is_not_waited_for(
+async def test_informer_start_does_not_wait_for_a_forbidden_or_failing_resource(
     fault_proxy: FaultProxy, namespace: str, code: int, tries: int
 ) -> None:
     fault_proxy.fail_next(faults.status(code), count=1000, match=lambda asked: "configmaps" in asked.path)
@@ -130,7 +130,7 @@ async def test_informer_lists_and_watches(client: Client, cluster: Cluster, name
         assert probe.faults == []
 
 
-async def test_pods_are_folded_to_what_matters(client: Client, namespace: str) -> None:
+async def test_informer_projects_pods_to_needed_fields(client: Client, namespace: str) -> None:
     body = pod("web-1", namespace=namespace, node="n1", app="web", cpu="250m", memory="512Mi", owned=False)
     body["metadata"]["annotations"]["trimtab.io/hold"] = "true"
     body["spec"]["initContainers"] = [
@@ -254,7 +254,7 @@ async def test_informer_lists_again_after_the_server_went_back_in_time(
         informer._version = str(10**15)
         fault_proxy.strike(faults.cut(), match=IS_WATCH)
         await client.create(CONFIG_MAPS, config_map("unheard"), namespace=namespace)
-        await eventually(lambda: "unheard" in names(informer), what="the list was read anew")
+        await eventually(lambda: "unheard" in names(informer), what="the list was read again")
         assert fault_proxy.asked[-1].query.get("resourceVersion") != str(10**15)
 
 
@@ -265,7 +265,7 @@ async def test_informer_reports_a_server_that_does_not_answer(
         await informer.wait_synced(timeout=30)
         fault_proxy.fail_next(faults.delay(3600), count=99, match=IS_WATCH)
         fault_proxy.strike(faults.cut(), match=IS_WATCH)
-        await eventually(lambda: isinstance(informer.last_error, TimedOut), what="the trouble is told")
+        await eventually(lambda: isinstance(informer.last_error, TimedOut), what="the error is reported")
 
 
 @pytest.mark.parametrize("code", [400, 422])
@@ -316,7 +316,7 @@ async def test_informer_rejects_a_page_of_an_intermediary(
     fault_proxy.fail_next(faults.garble(), count=7)
     async with watching(fault_proxy.kubeconfig, namespace) as (informer, probe):
         await eventually(
-            lambda: isinstance(informer.last_error, KubeResponseError), what="its trouble is told"
+            lambda: isinstance(informer.last_error, KubeResponseError), what="its error is reported"
         )
         await informer.wait_synced(timeout=30)
         assert names(informer) == {"there"}

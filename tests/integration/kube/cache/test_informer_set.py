@@ -1,4 +1,4 @@
-"""Resources are followed as long as the server has them, which its discovery tells, though not always at once."""
+"""The informer set watches resources as long as discovery lists them, which may take a while."""
 
 import asyncio
 from dataclasses import replace
@@ -70,7 +70,7 @@ async def test_informer_set_reports_an_absent_server_in_one_line(
                 return [line["resources"] for line in lines if line["event"] == "informer.failed"]
 
             assert fault_proxy.strike(faults.cut()) == len(followed)
-            await eventually(lambda: bool(broke()), what="it is told")
+            await eventually(lambda: bool(broke()), what="the error is reported")
             (broken,) = broke()
             assert sorted(broken.split(", ")) == sorted(map(str, followed))
         running.cancel()

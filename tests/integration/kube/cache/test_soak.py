@@ -74,7 +74,7 @@ async def test_informer_cache_equals_the_server_after_minutes_of_faults(
     try:
         async with (
             FaultProxy(cluster, plan=FaultPlan(PLAN, seed=SEED)) as proxy,
-            # A list that falls silent must not take all the time there is.
+            # A list that stalls must not use up all the time.
             watching(proxy.kubeconfig, namespace, timeout=3.0) as (informer, probe),
         ):
             churning = asyncio.create_task(churn(client, namespace, chance, until))
@@ -96,7 +96,7 @@ async def test_informer_cache_equals_the_server_after_minutes_of_faults(
             late = _memory()
     finally:
         tracemalloc.stop()
-    print(f"seed {SEED}: injected {dict(proxy.injected)}, {probe.deletions} deletions told")
+    print(f"seed {SEED}: injected {dict(proxy.injected)}, {probe.deletions} deletions delivered")
     assert probe.faults == []
     assert {record.name: record.version for record in probe.known.values()} == on_server
     assert probe.deletions > SECONDS / 4

@@ -21,9 +21,9 @@ Value = st.SearchStrategy[Any]
 _QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 _METADATA = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _ALWAYS_SENT = {"metadata", "name", "uid", "resourceVersion", "creationTimestamp"}
-"""What each object has, although its schema requires nothing: the server fills it in."""
+"""Fields that each object has although its schema does not require them: the server fills them in."""
 _NEVER_EMPTY = {"containers"}
-"""Required lists that the server's own validation does not let be empty, which their schema does not say."""
+"""Required lists that the server's validation rejects when empty, although their schema allows it."""
 _OPEN: Schema = {"x-kubernetes-preserve-unknown-fields": True}
 
 quantities = st.builds(
@@ -53,7 +53,7 @@ class Schemas:
 
     @classmethod
     def published_schemas(cls, cluster: Cluster, resource: Resource) -> "Schemas":
-        """Those that the API server publishes for a resource's group."""
+        """Return the schemas that the API server publishes for a resource's group."""
         group = f"apis/{resource.api_version}" if resource.group else f"api/{resource.api_version}"
         return cls(cluster.call("GET", f"/openapi/v3/{group}"))
 
@@ -67,7 +67,7 @@ class Schemas:
         )
 
     def values(self, schema: Schema, kind: Any = None, *, path: str = "") -> Value:
-        """What a server may send: only the fields that a type reads, or all where there is no type."""
+        """Return what a server may send: only the fields that a type reads, or all without a type."""
         return self._values(schema, None if kind is None else inspect.type_info(kind), path)
 
     def _values(self, schema: Schema, kind: inspect.Type | None, path: str) -> Value:
@@ -116,7 +116,7 @@ class Schemas:
         )
 
     def _resolve(self, schema: Schema) -> tuple[str, Schema]:
-        """A schema behind its references, and the name of the last."""
+        """Return a schema behind its references, and the name of the last one."""
         name = ""
         while reference := schema.get("$ref") or next(
             (each["$ref"] for each in schema.get("allOf", ()) if "$ref" in each), ""
@@ -162,7 +162,7 @@ def _leaves(read: Any, kind: inspect.Type | None, sent: Any, path: str) -> Itera
 
 
 def _scalar(schema: Schema) -> Value:
-    """What has no parts, and whatever has no type."""
+    """Return a value of a scalar schema, or of one without a type."""
     if "enum" in schema:
         return st.sampled_from(schema["enum"])
     least, most = schema.get("minimum"), schema.get("maximum")

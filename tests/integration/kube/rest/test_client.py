@@ -116,9 +116,7 @@ async def test_client_sends_each_kind_of_patch(
     assert patched["data"] == {"size": "2", "colour": "red"}
 
 
-async def test_applied_fields_are_ours_and_a_field_no_longer_named_is_given_up(
-    client: Client, namespace: str
-) -> None:
+async def test_client_apply_owns_its_fields_and_releases_omitted_ones(client: Client, namespace: str) -> None:
     applied = await client.apply(CONFIG_MAPS, config_map("a", namespace, size="1", colour="red"))
     owners = {entry["manager"]: entry["operation"] for entry in applied["metadata"]["managedFields"]}
     assert owners == {FIELD_MANAGER: "Apply"}
@@ -195,7 +193,7 @@ async def test_client_serves_requests_beside_many_watches(cluster: Cluster) -> N
 
 
 class TestEveryRefusal:
-    """Provoked on the real server wherever it can be brought to say it: `Gone`, once it was away, by test_informer."""
+    """The real server produces each status where possible; test_informer produces `Gone`."""
 
     async def test_bad_request(self, client: Client, namespace: str) -> None:
         with pytest.raises(errors.BadRequest):
@@ -333,7 +331,7 @@ class TestEveryRefusal:
         finally:
             await client.delete(services, "v1.absent.trimtab.io")
 
-    async def test_unreachable_when_nobody_listens(self, cluster: Cluster) -> None:
+    async def test_client_reports_unreachable_without_a_listener(self, cluster: Cluster) -> None:
         async with connected(cluster, server={"server": "https://127.0.0.1:9"}) as lost:
             with pytest.raises(errors.Unreachable) as caught:
                 await lost.get_version()

@@ -1,4 +1,4 @@
-"""What the client asks again, and what it does not, when the way to the real server is bad."""
+"""Requests that the client retries, and those that it does not, over a faulty connection to a real server."""
 
 from collections.abc import AsyncIterator
 
@@ -42,7 +42,7 @@ def config_map(name: str) -> Object:
     ],
     ids=lambda fault: fault.name,
 )
-async def test_reading_is_repeated_until_it_works(
+async def test_retry_repeats_reads_until_they_succeed(
     unlucky: Client, fault_proxy: FaultProxy, namespace: str, fault: faults.Fault
 ) -> None:
     fault_proxy.fail_next(fault, count=2)
@@ -60,7 +60,7 @@ async def test_reading_is_repeated_until_it_works(
         (504, errors.ServerTimeout),
     ],
 )
-async def test_patience_ends_with_what_the_server_last_said(
+async def test_retry_ends_with_the_last_response_of_the_server(
     unlucky: Client, fault_proxy: FaultProxy, namespace: str, code: int, kind: type[errors.ApiError]
 ) -> None:
     fault_proxy.fail_next(faults.status(code), count=99)
@@ -79,7 +79,7 @@ async def test_retry_gives_up_a_silent_server_in_time(
 
 
 @pytest.mark.parametrize("code", [403, 404, 409, 422])
-async def test_retry_accepts_a_refusal(
+async def test_retry_accepts_a_rejection(
     unlucky: Client, fault_proxy: FaultProxy, namespace: str, code: int
 ) -> None:
     fault_proxy.fail_next(faults.status(code), count=99)
@@ -88,7 +88,7 @@ async def test_retry_accepts_a_refusal(
     assert len(fault_proxy.asked) == 1
 
 
-async def test_retry_does_not_repeat_what_may_have_been_created(
+async def test_retry_does_not_repeat_a_create_that_may_have_succeeded(
     client: Client, unlucky: Client, fault_proxy: FaultProxy, namespace: str
 ) -> None:
     fault_proxy.fail_next(faults.lose_answer())
@@ -110,7 +110,7 @@ async def test_retry_reports_a_response_that_is_not_from_an_api_server(
     assert caught.value.sent
 
 
-async def test_retry_repeats_what_was_surely_not_created(
+async def test_retry_repeats_a_create_that_surely_failed(
     unlucky: Client, fault_proxy: FaultProxy, namespace: str
 ) -> None:
     async with fault_proxy.refusing():

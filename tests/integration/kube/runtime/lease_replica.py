@@ -32,7 +32,7 @@ class LeaseReplica:
         os.write(self.journal, f"{at} {self.name} {os.getpid()} {self.term} {what}\n".encode())
 
     def note(self, what: str) -> None:
-        """The deed that two must never do at once. The time is from before the question whether we may."""
+        """Write as the leader, which two replicas must never do at once. The time is taken before the check of the lease."""
         at = time.monotonic()
         if self.candidate.is_leader:
             self.write(at, what)

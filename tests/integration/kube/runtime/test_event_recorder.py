@@ -103,7 +103,7 @@ async def test_recorder_event_names_actor_object_action_and_reason(
     assert "series" not in event
 
 
-async def test_repeated_events_are_one_for_kubectl_with_a_count(
+async def test_recorder_aggregates_repeated_events_with_a_count(
     events: EventRecorder, client: Client, cluster: Cluster, about: ObjectReference
 ) -> None:
     say(events, about)
@@ -120,7 +120,7 @@ async def test_repeated_events_are_one_for_kubectl_with_a_count(
     assert all("configmap/web" in line and "Resized" in line for line in lines)
 
 
-async def test_kubectl_describe_finds_them_with_their_object(
+async def test_kubectl_describe_shows_recorded_events(
     events: EventRecorder, client: Client, cluster: Cluster, namespace: str
 ) -> None:
     labels = {"app": "web"}

@@ -32,7 +32,7 @@ from trimtab.kube.runtime.lease_rules import LeaseTiming
 SHORT = LeaseTiming(duration=2.0, renew_deadline=1.4, retry_period=0.3)
 """A leader's death shows soon."""
 LASTING = LeaseTiming(duration=120.0, renew_deadline=60.0, retry_period=0.1)
-"""Whoever gets the lease within a test got it by a release."""
+"""A lease that is acquired within a test was released by its holder."""
 
 NEVER_RETRY = RetryPolicy(attempts=1)
 
@@ -43,7 +43,7 @@ def wall_clock() -> datetime:
 
 @dataclass
 class Stand:
-    """A candidate at work: `leads` once it does, and until it is told to `stop`."""
+    """A running candidate: `leads` is set while it leads, `stop` ends it."""
 
     candidate: LeaderElector
     leads: asyncio.Event = field(default_factory=asyncio.Event)
@@ -110,7 +110,7 @@ async def until(condition: Callable[[], Awaitable[bool]], what: str) -> None:
             while not await condition():
                 await asyncio.sleep(0.02)
     except TimeoutError:
-        pytest.fail(f"waited in vain for {what}")
+        pytest.fail(f"timed out waiting for {what}")
 
 
 def metric(name: str, namespace: str) -> float | None:
@@ -160,7 +160,7 @@ async def test_elector_ends_its_session_with_the_work(
     assert (await spec(client, namespace))["holderIdentity"] == ""
 
 
-async def test_work_that_fails_says_why_itself_and_the_lease_is_free(
+async def test_elector_releases_the_lease_and_raises_if_its_work_fails(
     candidate: Candidates, client: Client, namespace: str
 ) -> None:
     async def fail() -> None:
@@ -201,7 +201,7 @@ async def test_elector_hands_over_to_one_of_three_at_once_when_it_leaves(
 async def test_elector_trusts_no_clock_of_another_machine(
     candidate: Candidates, client: Client, namespace: str
 ) -> None:
-    """A lease renewed in the far future, by its own account, that nobody renews is taken over all the same."""
+    """A lease with a renew time in the far future is taken over if its holder does not renew it."""
     far = format_micro_time(wall_clock() + timedelta(days=365))
     await make_lease(
         client, namespace, holderIdentity="ghost", leaseDurationSeconds=1, renewTime=far, leaseTransitions=4
@@ -249,7 +249,7 @@ async def saw_it(stand: Stand) -> bool:
     return stand.candidate._observation.holder != ""
 
 
-async def test_elector_recreates_its_deleted_lease_and_nobody_takes_it(
+async def test_elector_recreates_its_deleted_lease_without_losing_it(
     candidate: Candidates, client: Client, namespace: str
 ) -> None:
     leader = Stand(candidate("leader", timing=LeaseTiming(duration=30, renew_deadline=20, retry_period=1.0)))
@@ -266,7 +266,7 @@ async def test_elector_recreates_its_deleted_lease_and_nobody_takes_it(
                     leases = await client.list_objects(LEASES, namespace=namespace)
                     return any(lease["metadata"]["uid"] != gone for lease in leases)
 
-                await until(is_back, "the lease, written anew")
+                await until(is_back, "the recreated lease")
                 now = await spec(client, namespace)
                 assert now["holderIdentity"] == leader.candidate.identity
                 assert now["acquireTime"] == before["spec"]["acquireTime"]
@@ -326,7 +326,7 @@ async def test_work_has_ended_before_the_lease_of_an_unreachable_leader_runs_out
             assert not leader.candidate.is_leader
 
 
-async def test_elector_recognizes_its_claim_after_a_lost_response(
+async def test_elector_recognizes_its_write_after_a_lost_response(
     candidate: Candidates, client: Client, proxied: Client, fault_proxy: FaultProxy, namespace: str
 ) -> None:
     fault_proxy.fail_next(faults.lose_answer(), match=lambda asked: asked.method == "POST")

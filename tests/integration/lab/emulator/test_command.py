@@ -44,7 +44,7 @@ def test_emulate_command_cleans_up_when_interrupted(
     assert pods == []
 
 
-async def test_pods_that_do_not_come_are_told_of_and_taken_away(
+async def test_emulator_reports_and_deletes_pods_that_do_not_start(
     cluster: Cluster, namespace: str, folder: Path
 ) -> None:
     course = LoadProfile.from_workload(WorkloadLibrary(folder).load("steps"))

@@ -1,4 +1,4 @@
-"""The emulator on the real node: pods follow their workload, and are made smaller in place by whoever is under test.
+"""The emulator on the real node: pods follow their workload, and the tested component shrinks them in place.
 
 All that a run does is wait for its periods, so all are begun together, and each test then asks what came of its own.
 
@@ -38,7 +38,7 @@ from trimtab.lab.workloads import GeneratedWorkload, WorkloadLibrary
 from trimtab.node.cgroups import CgroupVersion, Hierarchy
 
 Step = tuple[npt.NDArray[np.float64], float, bool, bool, dict[str, Any]]
-"""What Gymnasium gives for an action: the state, the reward, whether all is over or is broken off, and what else there is."""
+"""Gymnasium's result of an action: state, reward, terminated, truncated, info."""
 
 SCRIPT = Path(__file__).parents[4] / "examples" / "stress_test.py"
 MIB = 2**20
@@ -92,14 +92,14 @@ def place_of_its_own(cluster: Cluster) -> Iterator[str]:
 
 
 def read_output(cluster: Cluster, *command: str) -> str:
-    """What a program prints that uses this cluster."""
+    """Return the output of a program that uses this cluster."""
     environment = os.environ | cluster.environment
     return subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
 @pytest.fixture(scope="module")
 def kernel(node_cluster: Cluster) -> Iterator[Early[Sequence[PeriodRecord]]]:
-    """Three pods led through their levels. Pods go before whatever else this machine does, of which physics is not told."""
+    """Run three pods through their levels. Pods take precedence over other processes, which the physics does not model."""
     hierarchy = Hierarchy.detect(ROOT)
     first = hierarchy.version is CgroupVersion.V1
     file = hierarchy.folder("kubepods", "cpu") / ("cpu.shares" if first else "cpu.weight")
@@ -205,7 +205,7 @@ def example(node_cluster: Cluster) -> Iterator[Early[list[str]]]:
 
 
 def run_physics() -> list[PeriodRecord]:
-    """What the physics makes of it, on a node like this one."""
+    """Simulate it with the physics of a node like this one."""
     rows = Containers.empty(len(COURSES))
     nodes = Nodes.from_capacity(np.array([float(os.cpu_count() or 1)]), np.array([64.0 * 2**30]))
     for row, size in enumerate(SIZES.values()):
@@ -252,7 +252,7 @@ def level(entries: Sequence[PeriodRecord], pod: str, place: int) -> list[PeriodR
 
 
 def mean(values: Sequence[float]) -> float:
-    """Over the periods of which it is known: a look that comes late tells of its period with the next one's."""
+    """Average over the known periods: a late sample counts in the next period."""
     known = [value for value in values if not math.isnan(value)]
     assert known
     return sum(known) / len(known)
@@ -264,7 +264,7 @@ def mean(values: Sequence[float]) -> float:
 def test_emulator_physics_match_the_kernel(kernel: Early[Sequence[PeriodRecord]]) -> None:
     real, physics = kernel.outcome(), run_physics()
     for entry in real:
-        print(entry)  # what a failure is told with
+        print(entry)  # part of the failure's message
     (killed, when), (info, due) = first_kill(real), first_kill(physics)
     assert killed == info == "grows"
     assert 0 <= when - due <= KILLED

@@ -24,7 +24,7 @@ async def played(on: Scenario, hours: float, *, seed: int = 7) -> tuple[list[Clu
 
 
 def digest(moments: list[ClusterMetrics], stage: Simulation) -> str:
-    """Of everything that was to be seen, and of the arrays to the last bit."""
+    """Return a hash of everything observable, with the arrays to the last bit."""
     found = hashlib.blake2b(repr(moments).encode())
     for array in (*stage.world.container_arrays.containers, stage.world.latencies):
         found.update(np.ascontiguousarray(array).tobytes())

@@ -1,4 +1,4 @@
-"""What is learned in tests is tiny, and compiling it would take longer than all the rest."""
+"""Keep compiled functions: training in tests is tiny, and compiling would take longer than all the rest."""
 
 from collections.abc import Iterator
 

@@ -100,11 +100,11 @@ KILLED = """
     from integration.lab.training.test_training import forecaster
     from trimtab.lab.training import loop
 
-    def told(done, figures):
+    def stop_after_three(done, figures):
         if done == 3:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    loop.train(forecaster(), Path(sys.argv[1]), updates=6, checkpoint_every=2, on_update=told)
+    loop.train(forecaster(), Path(sys.argv[1]), updates=6, checkpoint_every=2, on_update=stop_after_three)
 """
 
 
@@ -186,7 +186,7 @@ def test_training_rejects_a_run_with_other_settings(
         (RequestRules(), RequestRules(burst=0.1)),
     ],
 )
-def test_settings_that_differ_are_described_differently_and_the_same_alike(one: Any, other: Any) -> None:
+def test_training_settings_have_distinct_stable_descriptions(one: Any, other: Any) -> None:
     assert (
         provenance.describe_settings(one)
         == provenance.describe_settings(deepcopy(one))
@@ -279,7 +279,7 @@ def test_training_advantage_of_an_unknown_hour_is_zero() -> None:
     )
 
 
-def test_quantiles_are_always_in_order() -> None:
+def test_training_quantiles_are_always_in_order() -> None:
     learner = forecaster()
     shown = (
         np.random.default_rng(0).normal(size=(50, learner._training_examples["cpu"].features.shape[1])) * 10

@@ -1,4 +1,4 @@
-"""What holds of every workload type, and what makes each of them what it is."""
+"""Properties of every workload generator, and of each one."""
 
 import subprocess
 import sys

@@ -50,8 +50,8 @@ async def test_agent_socket_client_does_not_wait_for_a_hung_or_killed_agent(tmp_
             await AgentClient(path, deadline=0.2)(SUBJECT)
     finally:
         agent.kill()
-    assert path.exists()  # nobody could clear it away
+    assert path.exists()  # it could not be removed
     with pytest.raises(ConnectionRefusedError):
         await AgentClient(path, deadline=60)(SUBJECT)
-    async with serve_agent_socket(path, _decide):  # started anew
+    async with serve_agent_socket(path, _decide):  # restarted
         assert await AgentClient(path, deadline=60)(SUBJECT) == WANTED

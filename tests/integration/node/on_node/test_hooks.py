@@ -215,7 +215,7 @@ def proxy(node_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> It
 async def test_cri_proxy_runs_a_pod_between_kubelet_and_containerd(
     proxy: Proxy, pods: Pods, namespace: str
 ) -> None:
-    """And adjusts it, at its creation, and at its resize though it was killed in between; passes on streams and refusals;
+    """The agent adjusts a container at its creation, and at its resize though it was killed in between; passes on streams and refusals;
     lets pods run when the decision fails.
     """
     wanted = Adjustment(cpus="0", quota=30_000, env={"OURS": "here"})
@@ -261,7 +261,7 @@ async def test_cri_proxy_runs_a_pod_between_kubelet_and_containerd(
 
 
 async def _answers(agent: AgentClient, subject: RuntimeContainer) -> Adjustment:
-    """What it decides once there is a policy by which to."""
+    """The adjustment once a policy exists."""
     async with asyncio.timeout(180):
         while True:
             with suppress(OSError):

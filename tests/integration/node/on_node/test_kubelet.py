@@ -1,4 +1,4 @@
-"""The kubelet of the real node as a witness: what the agent may ask it, and that what it tells fits the cgroups."""
+"""The kubelet of the real node as a source: the agent's rights, and pods that match the cgroups."""
 
 import time
 from pathlib import Path

@@ -21,7 +21,7 @@ from trimtab.node.cgroups.knobs import CPU_BURST, CPU_QUOTA
 from trimtab.node.executor import KnobFiles
 
 WAITING = "while :; do if [ -e /go ]; then i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done; else usleep 50000; fi; done"
-"""Idle until it is told to want as much CPU as it can get."""
+"""Idle until the test makes it use as much CPU as it can get."""
 
 
 @contextmanager
@@ -105,10 +105,10 @@ def test_cpusuppress_limits_a_cpu_burner_and_restores_it(
     run_in_container("touch", "/go")
     wait_for(lambda: 0 < quota() < busy, what="the burner to be squeezed", timeout=180)
     run_in_container("rm", "/go")
-    wait_for(lambda: quota() > idle, what="the burner to be let go", timeout=180)
+    wait_for(lambda: quota() > idle, what="the burner to be unthrottled", timeout=180)
 
     agent.kill()
-    assert quota() > 0  # nobody could restore it
+    assert quota() > 0  # it could not be restored
     agent.start()
     node_cluster.call("DELETE", policy)
     agent.wait_until(lambda: quota() == UNLIMITED, timeout=180)
@@ -155,7 +155,7 @@ def test_cpuevict_ignores_short_load_and_evicts_after_long_starvation(
         if least <= starved:
             break
     assert least <= starved
-    wait_for(lambda: cores() > plenty, what="the batch pod to be let go", timeout=60)
+    wait_for(lambda: cores() > plenty, what="the batch pod to be unthrottled", timeout=60)
     assert not is_leaving()
 
     run_in_container("touch", "/go")

@@ -174,7 +174,7 @@ async def test_qos_controller_logs_a_rejecting_knob_once(kubepods: Kubepods, tmp
     floor = Floor(kubepods, tmp_path, wanting=wanting)
     knob = floor.surface.sysctls / "vm" / "min_free_kbytes"
     knob.parent.mkdir(parents=True)
-    knob.symlink_to("/proc/sys/kernel/cap_last_cap")  # a number that nobody may write
+    knob.symlink_to("/proc/sys/kernel/cap_last_cap")  # a number that cannot be written
     with capture_logs() as logs:
         for now in range(3):
             request = KnobRequest(
@@ -265,7 +265,7 @@ async def test_evictor_reports_blocked_pods_to_strategies_for_a_minute(
 async def test_qos_controller_restores_children_created_since_the_last_view(
     kubepods: Kubepods, tmp_path: Path, *, let_go: bool
 ) -> None:
-    """With cgroup v1 it is born with its parent's CPUs, of which the agent has taken some."""
+    """With cgroup v1 a new cgroup has its parent's CPUs, of which the agent has removed some."""
     kubepods.pod(QosClass.BEST_EFFORT)
     tier = KnobRef(kubepods.layout.qos_path(QosClass.BEST_EFFORT), CPUSET_CPUS)
     every = frozenset(os.sched_getaffinity(0))

@@ -1,4 +1,4 @@
-"""What a NodeMetric says, and that the API server takes it."""
+"""The reported NodeMetric, accepted by a real API server."""
 
 from collections.abc import AsyncIterator
 
@@ -34,7 +34,7 @@ async def test_reporter_writes_a_nodemetric_that_the_usage_source_reads(client: 
 
     uids: list[str] = []
     reporter = Reporter(client, "node-1", status, uid=lambda: "".join(uids), registry=CollectorRegistry())
-    assert not await reporter.report()  # of a node that is none nothing is told
+    assert not await reporter.report()  # nothing is reported without a node
     uids.append((await client.create(NODES, node("node-1")))["metadata"]["uid"])
     assert await reporter.report()
     found = await client.get(NODE_METRICS, "node-1")
@@ -62,7 +62,7 @@ async def test_reporter_writes_a_nodemetric_that_the_usage_source_reads(client: 
     assert asked[-1].aggregate_duration_seconds == 120
     assert asked[-1].node_aggregate_policy == AggregatePolicy.model_validate({"durations": ["2m"]})
     found = await client.get(NODE_METRICS, "node-1")
-    assert "nodeUsage" not in found["status"]["nodeMetric"]  # what is no longer known is no longer told
+    assert "nodeUsage" not in found["status"]["nodeMetric"]  # an unknown value is no longer reported
     assert found["status"].get("podsMetric", []) == []
 
     async with source("nodemetric", client=client) as usage:

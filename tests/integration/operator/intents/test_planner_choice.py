@@ -1,4 +1,4 @@
-"""Cache class and power profile, chosen for a workload on the real API server: brought by its rollout, or taken back."""
+"""Cache class and power profile of a workload on the real API server: applied by its rollout, or reverted."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ async def stands_still(env: IntentEnv, loop: IntentController) -> None:
 
 
 def noted(env: IntentEnv) -> int:
-    """How many pods the mark says that the rollout has replaced."""
+    """Return the number of replaced pods in the annotation of the rollout."""
     mark = read_options_annotation(env.get_web())
     return mark.updated if mark else 0
 
@@ -116,12 +116,12 @@ async def test_unavailable_power_profile_is_reverted_and_not_retried_at_once(env
         assert container["resources"]["limits"][RESOURCE] == "1"
         await eventually(lambda: phase(env) is OptionsPhase.ROLLING, what="the mark is seen")
 
-        # The new pod never becomes ready: nobody here reports that it does.
+        # The new pod never becomes ready: no kubelet runs here.
         await eventually(lambda: env.get_web().is_rolling_out, what="the rollout has begun")
         await stands_still(env, loop)
         (container,) = (await template(env))["spec"]["containers"]
         assert RESOURCE not in container["resources"]["limits"]
-        await eventually(lambda: phase(env) is OptionsPhase.REVERTED, what="it is taken back")
+        await eventually(lambda: phase(env) is OptionsPhase.REVERTED, what="it is reverted")
         await rolled_out(env)
         await env.run_cycles(loop, 2, every=120.0)
         (container,) = (await template(env))["spec"]["containers"]
@@ -142,7 +142,7 @@ async def test_options_rollout_is_reverted_after_intent_was_deleted(env: IntentE
             lambda: not env.intent_index.intents.in_namespace(env.namespace), what="the intent is gone"
         )
         await stands_still(env, loop)
-        await eventually(lambda: phase(env) is OptionsPhase.REVERTED, what="it is taken back")
+        await eventually(lambda: phase(env) is OptionsPhase.REVERTED, what="it is reverted")
         (container,) = (await template(env))["spec"]["containers"]
         assert RESOURCE not in container["resources"].get("limits", {})
 

@@ -1,4 +1,4 @@
-"""Plugins within the loop, on the real API server: they are planned with and told to act, and one that hangs is done without."""
+"""Plugins in the control loop on the real API server: they plan and act, and one that hangs is skipped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Dial:
         self.performed: list[pb.PerformRequest] = []
         self.observed: list[pb.ObserveRequest] = []
         self.together: threading.Barrier | None = None
-        """How many of a shop's intents it wants to see before it answers for any."""
+        """The number of Intents that it needs to see before it answers."""
         self.env = ""
         self._free = threading.Event()
         self._info = pb.PluginInfo(

@@ -1,4 +1,4 @@
-"""What a NodeQoSPolicy's status says of the nodes that it holds on."""
+"""The status of a NodeQoSPolicy: the nodes to which it applies."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -43,7 +43,7 @@ def machines(*names: str) -> Cache[Node]:
 
 
 async def written_statuses(client: Client, there: Cache[Node], namespace: str) -> dict[str, Object]:
-    """What the statuses say after one look at what is there."""
+    """Return the statuses after one reconcile."""
     shape, found = qos_policy_projection(), Cache[QosPolicy]()
     for each in await client.list_objects(NODE_QOS_POLICIES):
         if each["metadata"]["name"].startswith(namespace):

@@ -23,7 +23,7 @@ NOW = 1_800_000_000.0
 
 
 def trained_strategy() -> VpaStrategy:
-    """A strategy that has watched one container for three days."""
+    """Return a strategy that observed one container for three days."""
     sizer = VpaStrategy(1, VpaSettings())
     for minute in range(0, 3 * 1440, 10):
         usage = 0.2 + 0.1 * np.sin(minute / 200)
@@ -76,7 +76,7 @@ async def test_vpa_status_is_written_only_when_the_recommendation_changes(
     async with running_catalog(client) as catalog:
 
         async def written() -> Object:
-            """What the server has after a look, once the catalog has it too."""
+            """Return the server's object after a reconcile, once the cluster state has it too."""
             await update_vpa_statuses(client, catalog, web, proposals=lambda _: proposals, now=NOW)
             found = await client.get(VPAS, "web", namespace=namespace)
             version = int(found["metadata"]["resourceVersion"])

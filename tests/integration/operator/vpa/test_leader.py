@@ -29,7 +29,7 @@ DAY = 86400.0
 
 @pytest.fixture
 def work(client: Client, kinds: None, vpa_kinds: None, namespace: str, tmp_path: Path) -> Office:
-    """An office whose workloads are sized by a strategy that answers at once, where nobody says otherwise."""
+    """An office whose workloads are sized by a strategy that answers at once, by default."""
     made = office(client, namespace, tmp_path)
     nowhere = {"namespaces": {"allow": ["nowhere"]}}
     easy = {"name": "percentile", "settings": {"min_samples": 1}}
@@ -89,7 +89,7 @@ async def test_vpa_without_a_policy_is_recommended_even_if_its_target_comes_late
     await ask(work)
     async with work.leading():
         orphan = await wait_status(
-            work, lambda status: "conditions" in status, what="a target that is missing is told"
+            work, lambda status: "conditions" in status, what="a missing target is reported"
         )
         assert {"ConfigUnsupported", "RecommendationProvided"} == {
             each["type"] for each in orphan["conditions"]
@@ -123,7 +123,14 @@ async def test_vpa_in_effect_keeps_a_policy_off_its_workload(work: Office) -> No
             what="it is only recommended",
         )
         assert "VerticalPodAutoscaler web changes its pods" in status["workloads"][0]["reason"]
-        assert cpu(await wait_status(work, lambda status: bool(target(status)), what="the VPA is told")) > 0
+        assert (
+            cpu(
+                await wait_status(
+                    work, lambda status: bool(target(status)), what="the VPA has a recommendation"
+                )
+            )
+            > 0
+        )
         await ask(work, mode="Off")
         await work.until(
             lambda status: "no running pods" in status["workloads"][0].get("reason", ""),
@@ -131,7 +138,7 @@ async def test_vpa_in_effect_keeps_a_policy_off_its_workload(work: Office) -> No
         )
 
 
-async def test_vpas_that_are_unreadable_stop_all_changes_of_policies(
+async def test_leader_changes_nothing_while_vpas_are_unreadable(
     work: Office, fault_proxy: FaultProxy
 ) -> None:
     """Or pods would have two masters where one is in effect that the operator was refused at its start."""
@@ -161,7 +168,9 @@ async def test_vpa_in_dry_run_gets_no_effective_recommendation(work: Office) -> 
         found = await work.client.get(VPAS, "web", namespace=work.namespace)
         assert not target(found.get("status") or {})
         await ask(work, mode="Off")
-        await wait_status(work, lambda status: bool(target(status)), what="one that only recommends is told")
+        await wait_status(
+            work, lambda status: bool(target(status)), what="a VPA with updateMode Off has a recommendation"
+        )
 
 
 async def test_vpa_gets_the_recommendation_of_its_checkpoint_at_first(work: Office) -> None:
@@ -175,12 +184,12 @@ async def test_vpa_gets_the_recommendation_of_its_checkpoint_at_first(work: Offi
     await ask(work)
     work.source.script = lambda _, t: (0.2, 2e8) if t > now else (math.nan, math.nan)
     async with work.leading():
-        status = await wait_status(work, lambda status: bool(target(status)), what="it is told at once")
+        status = await wait_status(work, lambda status: bool(target(status)), what="a recommendation at once")
         await work.wait_cycles()
         assert cpu(status) == pytest.approx(1000 * sizer.recommend(now).cpu.target[0], rel=0.06)
 
 
-async def test_vpa_status_refusal_is_counted_and_retried(work: Office, fault_proxy: FaultProxy) -> None:
+async def test_vpa_status_rejection_is_counted_and_retried(work: Office, fault_proxy: FaultProxy) -> None:
     await work.client.create(DEPLOYMENTS, deployment(), namespace=work.namespace)
     await ask(work)
     path = f"/namespaces/{work.namespace}/verticalpodautoscalers/web/status"
@@ -188,7 +197,7 @@ async def test_vpa_status_refusal_is_counted_and_retried(work: Office, fault_pro
     async with proxied(fault_proxy) as client:
         work.client = client
         async with work.leading():
-            await wait_status(work, lambda status: bool(target(status)), what="it is told in the end")
+            await wait_status(work, lambda status: bool(target(status)), what="a recommendation in the end")
     await eventually(
         lambda: work.sample("reconciliation_errors_total", policy="", error_type="Forbidden") == 1,
         what="the refusal is counted",

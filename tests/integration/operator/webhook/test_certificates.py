@@ -18,7 +18,7 @@ def pair() -> ServingCertificate:
     return generate_certificate(NAMES, now=NOW, validity=90 * DAY)
 
 
-def test_openssl_believes_it_for_its_names_and_for_no_other(pair: ServingCertificate, tmp_path: Path) -> None:
+def test_certificate_is_valid_for_its_names_only(pair: ServingCertificate, tmp_path: Path) -> None:
     (tmp_path / "ca").write_bytes(pair.authority)
     (tmp_path / "leaf").write_bytes(pair.certificate)
 

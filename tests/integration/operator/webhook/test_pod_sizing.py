@@ -1,4 +1,4 @@
-"""Pods that are made with the size in effect, asked of us by the real API server; nobody leads here and resizes them."""
+"""Pods that a real API server creates with the effective size; no leader runs here to resize them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -71,7 +71,7 @@ class Ward:
         self._source.current = self.config = config
 
     def built(self) -> Operator:
-        """An operator of the present configuration; nobody leads, so it needs no usage and no store."""
+        """An operator with the current configuration; it does not lead, so that it needs no usage and no store."""
         client = self._client
         events = EventRecorder(
             client, component="trimtab.io/test", instance="test", now=lambda: datetime.now(UTC)
@@ -133,7 +133,7 @@ class Ward:
         await self._client.apply(OPTIMIZATION_POLICIES, body, manager="test", force=True)
 
     async def admitted_cpu(self, *, owned: bool = True, **owner: str) -> str:
-        """The CPU that a pod would be made with, were it made now; by another owner where that is said."""
+        """Return the CPU that admission gives a new pod; optionally one of another owner."""
         first = self.pods[0]
         reference = {"apiVersion": "apps/v1", "controller": True} | msgspec.to_builtins(first.owner) | owner
         metadata: Object = {"generateName": "web-", "labels": {"pod-template-hash": "7b9c"}}
@@ -151,7 +151,7 @@ class Ward:
 
 @pytest.fixture
 async def ward(client: Client, kinds: None, namespace: str, tmp_path: Path) -> AsyncIterator[Ward]:
-    """It is registered, and listens to nobody yet."""
+    """It is registered but does not listen yet."""
     one = Ward(client, namespace, tmp_path)
     following = asyncio.create_task(one.catalog.run())
     try:
@@ -167,7 +167,7 @@ async def ward(client: Client, kinds: None, namespace: str, tmp_path: Path) -> A
             await client.delete(resource, CONFIGURATION_NAME)
 
 
-async def test_pods_that_come_later_are_made_with_the_size_in_effect(
+async def test_webhook_creates_later_pods_with_the_effective_size(
     ward: Ward, client: Client, namespace: str
 ) -> None:
     async with AsyncExitStack() as stack:
@@ -184,7 +184,7 @@ async def test_pods_that_come_later_are_made_with_the_size_in_effect(
         asked = ward.asked
         assert asked >= 4
         assert await ward.admitted_cpu(owned=False) == "1", "what no controller makes is not ours"
-        assert ward.asked == asked, "and nobody is asked about it"
+        assert ward.asked == asked, "the webhook is not called for it"
 
         assert await ward.admitted_cpu(name="web-7b9c", uid="new") == "100m", (
             "of a ReplicaSet that we have not heard of"

@@ -1,4 +1,4 @@
-"""The webhook, asked by the real API server: what kubectl is told, and how its certificate comes and goes."""
+"""The webhook behind a real API server: kubectl's output, and the life of its certificate."""
 
 import asyncio
 import json
@@ -98,7 +98,7 @@ class WebhookReplica:
         await self.until(lambda answer: "is invalid" in answer, manifest("probe", UNKNOWN_STRATEGY))
 
     def shown_certificate(self) -> str:
-        """The certificate that a connection is shown."""
+        """Return the certificate that the server presents."""
         return ssl.get_server_certificate(("127.0.0.1", self.port)).strip()
 
 
@@ -225,7 +225,7 @@ async def test_webhook_fails_closed_or_open_as_configured(replica_of: Callable[.
     output = await closed.rejection(manifest("web"))
     assert "failed calling webhook" in output
     opened = replica_of(port=closed.port, failurePolicy="Ignore")
-    await opened.gate.reconcile()  # tells the API server, and listens to nobody
+    await opened.gate.reconcile()  # registers the webhook but does not listen
     await opened.until(lambda answer: "created" in answer, manifest("web", UNKNOWN_STRATEGY))
     assert "created" in await opened.apply(manifest("web", UNKNOWN_STRATEGY))
 
@@ -250,7 +250,7 @@ async def test_webhook_is_removed_when_disabled_unless_in_dry_run(
     *,
     dry_run: bool,
 ) -> None:
-    """A dry run on somebody's desk is not to switch off the webhook of the operator in the cluster."""
+    """A dry run on a laptop must not remove the webhook of the operator in the cluster."""
     before = replica_of()
     await before.gate.reconcile()
     settings = {
@@ -278,7 +278,7 @@ async def test_webhook_is_removed_when_disabled_unless_in_dry_run(
 
 
 async def registered_webhooks(client: Client) -> list[Object]:
-    """The webhook configurations of ours that the API server knows."""
+    """Return our webhook configurations of the API server."""
     found = []
     for resource in (VALIDATING, MUTATING):
         with suppress(NotFound):
@@ -308,7 +308,7 @@ async def beside_the_cluster(
         await asyncio.wait([running])
 
 
-async def test_operator_outside_the_cluster_registers_no_webhook_that_nobody_reaches(
+async def test_operator_outside_the_cluster_registers_no_unreachable_webhook(
     replica_of: Callable[..., WebhookReplica], cluster: Cluster, client: Client, tmp_path: Path
 ) -> None:
     namespace = replica_of().namespace
@@ -354,7 +354,7 @@ async def test_operator_outside_the_cluster_removes_its_webhook_when_it_ends(
     await one.until(lambda answer: "created" in answer, manifest("web", UNKNOWN_STRATEGY))
 
 
-async def test_gate_withdraws_only_what_still_leads_to_it(
+async def test_webhook_lifecycle_removes_only_its_own_registration(
     replica_of: Callable[..., WebhookReplica], client: Client
 ) -> None:
     first, second = replica_of(), replica_of()
@@ -366,7 +366,7 @@ async def test_gate_withdraws_only_what_still_leads_to_it(
     assert await registered_webhooks(client) == []
 
 
-async def test_replicas_share_one_certificate_whoever_comes_first(
+async def test_replicas_share_one_certificate_in_any_start_order(
     replica_of: Callable[..., WebhookReplica], client: Client
 ) -> None:
     replicas = [replica_of() for _ in range(3)]
@@ -501,11 +501,11 @@ async def test_expired_certificate_by_files_is_not_ready_until_it_is_renewed(
         assert [log["log_level"] for log in output] == ["error"], "once"
         put(good)
         await one.gate.reconcile()
-        assert one.gate.readiness_error() == "", "what nobody believes is replaced at once"
+        assert one.gate.readiness_error() == "", "an untrusted certificate is replaced at once"
         await one.until_asked()
 
 
-async def test_own_certificate_that_expired_and_cannot_be_renewed_is_not_ready(
+async def test_expired_own_certificate_that_cannot_be_renewed_is_not_ready(
     replica_of: Callable[..., WebhookReplica],
 ) -> None:
     one = replica_of()
@@ -516,7 +516,7 @@ async def test_own_certificate_that_expired_and_cannot_be_renewed_is_not_ready(
     one.now = real
     async with kept(one.gate):
         await eventually(
-            lambda: "immutable" in one.gate.readiness_error(), what="why it was not renewed is told"
+            lambda: "immutable" in one.gate.readiness_error(), what="the readiness error names the reason"
         )
     assert one.gate.readiness_error().startswith("the certificate expired on ")
     assert one.gate.readiness_error().endswith(
@@ -527,7 +527,7 @@ async def test_own_certificate_that_expired_and_cannot_be_renewed_is_not_ready(
     assert one.gate.readiness_error() == ""
 
 
-async def test_certificate_by_files_of_another_authority_is_trusted_by_all_before_it_is_shown(
+async def test_new_certificate_authority_by_files_is_trusted_before_its_certificate_is_served(
     replica_of: Callable[..., WebhookReplica], tmp_path: Path
 ) -> None:
     """As cert-manager's selfSigned issuer renews it; each kubelet brings the new files in its own time."""

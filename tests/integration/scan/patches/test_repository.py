@@ -100,7 +100,7 @@ def test_patch_says_which_kustomization_it_could_not_build(
     assert f"{repository}/prod: kustomize could not build it" in capsys.readouterr().err
 
 
-def test_component_says_where_to_list_it_and_changes_nothing_else(
+def test_patch_component_explains_where_to_list_it(
     repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     overlay = "resources: [../base]\nnamespace: shop\n"
@@ -130,7 +130,7 @@ def test_component_under_a_shared_root_names_the_namespace(repository: Path) -> 
     assert entry["target"]["namespace"] == "shop"
 
 
-def test_component_is_refused_where_it_would_change_others(
+def test_patch_component_is_rejected_if_it_would_change_others(
     repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sized = repository / "sized"

@@ -1,4 +1,4 @@
-"""Real servers answer as recorded: what the tests in tests/usage/prometheus were told still holds."""
+"""Real servers still answer as in the recordings that tests/usage/prometheus uses."""
 
 from pathlib import Path
 
