@@ -101,7 +101,7 @@ async def test_demo_applies_holds_and_releases_on_request(finished_demo: DemoRun
     assert (after.row.has.cpu or 0) < (row.has.cpu or 0)
     assert "held at a size of their choice by ann (unverified): looks right" in after.row.pinned
     applied = next(entry for entry in after.events if entry.what == "applied")
-    assert (applied.who, applied.why) == ("ann", "looks right")
+    assert (applied.who, applied.why) == ("ann (unverified)", "looks right")
 
     await board.undo(applied.id, who="ann", why="rather not")
     await finished_demo.advance(hours=3)
