@@ -12,7 +12,8 @@ import uvloop
 from cyclopts import Parameter
 
 from trimtab.errors import TrimtabError
-from trimtab.kube.auth import load_connection
+from trimtab.kube.auth import is_running_in_pod, load_connection
+from trimtab.kube.rest.rbac import SYSTEM_NAMESPACE
 from trimtab.memory_trim import limit_allocator_arenas
 from trimtab.node.agent import NodeAgent
 from trimtab.node.config import AgentSettings, parse_kubelet_url
@@ -21,6 +22,7 @@ from trimtab.node.config import AgentSettings, parse_kubelet_url
 def agent(
     *,
     node: Annotated[str, Parameter(env_var="NODE_NAME")] = "",
+    namespace: str = "",
     read_only: bool = False,
     dry_run: bool = False,
     kubelet: str = "",
@@ -51,6 +53,9 @@ def agent(
     ----------
     node
         The name of the agent's node; the default is $NODE_NAME, or the host's name.
+    namespace
+        The namespace of the installation, whose emergency stop holds for the agent; the default is the pod's own, or
+        trimtab-system outside a pod.
     read_only
         Only measure and report: write no knob, evict no pod.
     dry_run
@@ -92,8 +97,10 @@ def agent(
     """
     limit_allocator_arenas()
     _configure_logs(log)
+    connection = load_connection(kubeconfig=kubeconfig, context=context)
     settings = AgentSettings(
         node=node or socket.gethostname(),
+        namespace=namespace or (connection.namespace if is_running_in_pod() else SYSTEM_NAMESPACE),
         cgroups=cgroups,
         cgroup_parent=cgroup_parent,
         proc=proc,
@@ -109,7 +116,6 @@ def agent(
         dry_run=dry_run,
         prediction=prediction,
     )
-    connection = load_connection(kubeconfig=kubeconfig, context=context)
     try:
         made = NodeAgent(settings, connection)
     except OSError as error:

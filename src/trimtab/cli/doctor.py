@@ -16,7 +16,8 @@ from trimtab.cli._common.doctor_checks import MAX_SHOWN, CheckResult, check_read
 from trimtab.cli._common.scan_options import friendly_errors, parse_days, parse_key_values
 from trimtab.cli._common.webhook_check import CHECK, check_webhook
 from trimtab.kube.auth import load_connection
-from trimtab.kube.errors import ApiError, KubeError, describe
+from trimtab.kube.errors import ApiError, Forbidden, KubeError, NotFound, describe
+from trimtab.kube.kinds.emergency_stop import STOP_NAME, EmergencyStopWire
 from trimtab.kube.rest.capabilities import (
     KubeVersion,
     can_lower_memory_limits,
@@ -26,6 +27,7 @@ from trimtab.kube.rest.capabilities import (
 )
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.rbac import RBAC_RULES, SYSTEM_NAMESPACE, Component, find_missing_rules
+from trimtab.kube.rest.resources import CONFIG_MAPS
 from trimtab.kube.rest.retry import RetryPolicy
 from trimtab.usage.discovery import MONITORING_NAMESPACES, find_promql_servers, has_metrics_server
 
@@ -113,6 +115,7 @@ async def _run_checks(
             "resize in place": lambda: _check_resize(client),
             "kinds": lambda: _check_kinds(client, process),
             CHECK: lambda: check_webhook(client),
+            "emergency stop": lambda: _check_emergency_stop(client, home),
         }
         findings = await asyncio.gather(*(_run_guarded(name, check) for name, check in checks.items()))
         met = await check_readiness(client, source=source, days=days, namespace=namespace, now=time.time())
@@ -158,6 +161,18 @@ async def _check_rights(client: Client, process: Component, namespace: str | Non
         f"missing {where}: {shown}{more}",
         "ask your administrator for a role with these verbs"
         + ("" if namespace else ", or name a namespace with --namespace"),
+    )
+
+
+async def _check_emergency_stop(client: Client, home: str) -> CheckResult:
+    try:
+        found = await client.get(CONFIG_MAPS, STOP_NAME, namespace=home, into=EmergencyStopWire)
+    except NotFound:
+        return CheckResult("emergency stop", "ok", "none is in effect")
+    except Forbidden:
+        return CheckResult("emergency stop", "ok", "not checked: you are not allowed to read ConfigMaps")
+    return CheckResult(
+        "emergency stop", "warning", f"{found.to_stop()}", "trimtab resume, once the cause is known"
     )
 
 

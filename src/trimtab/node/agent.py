@@ -157,7 +157,7 @@ class NodeAgent:
 
     def _start_api_tasks(self, client: Client, group: asyncio.TaskGroup) -> None:
         """Watch the API server and report to it."""
-        informers = self._informer.watch_api(client)
+        informers = self._informer.watch_api(client, namespace=self._settings.namespace)
         reporter = Reporter(
             client,
             self._settings.node,
@@ -189,7 +189,8 @@ class NodeAgent:
         self._collectors.collect(view, now)
         self._predictor.learn(view, self.series, now)
         if qos is not None and self._can_act():
-            policy = self._informer.policy
+            # Without a policy everything is restored and nothing is written, evicted or adjusted.
+            policy = None if self._informer.emergency_stop else self._informer.policy
             await qos.run_round(view, self.series, policy.spec if policy else None)
         if self._saving.due(now):
             self._save()
@@ -209,7 +210,7 @@ class NodeAgent:
         view = self._informer.view(now)
         spare = self._predictor.estimate_reclaimable(view, self._settings.prediction)
         acts = not (self._settings.read_only or self._settings.dry_run)
-        active_policy = self._informer.policy if acts else None
+        active_policy = self._informer.policy if acts and not self._informer.emergency_stop else None
         policy_name = active_policy.name if active_policy else None
         requests = self._qos.active_requests() if self._qos and acts else ()
         return build_status(

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from trimtab.errors import TrimtabError
+from trimtab.kube.rest.rbac import SYSTEM_NAMESPACE
 
 _BARE_IPV6 = re.compile(r"(https?://)([0-9a-f:.]*:[0-9a-f:.]*:[0-9a-f.]*):(\d+)", re.IGNORECASE)
 
@@ -36,6 +37,8 @@ class AgentSettings:
 
     node: str
     """The name of the agent's node."""
+    namespace: str = SYSTEM_NAMESPACE
+    """The namespace of the installation, whose emergency stop holds for the agent too."""
     cgroups: Path = Path("/sys/fs/cgroup")
     """The mount point of the node's cgroups."""
     cgroup_parent: str = ""

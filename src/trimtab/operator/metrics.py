@@ -186,6 +186,7 @@ class Metrics:
             "config_reloads_total", "Reloads of the configuration, applied or rejected", "result"
         )
         self.config_reloads.labels("rejected")  # start at 0, so that an alert sees the first increase
+        self.emergency_stop = self._gauge("emergency_stop", "1 while an emergency stop is in effect")
         self.webhook_reviews = self._counter(
             "webhook_reviews_total", "Admission reviews, by webhook and answer", "webhook", "answer"
         )

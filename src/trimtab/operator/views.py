@@ -168,6 +168,8 @@ class OperatorViews:
     """The usage sources by the names that policies use; the default one has an empty name."""
     step: float
     """The seconds between two current samples."""
+    stop_reason: Callable[[], str]
+    """Returns the description of the emergency stop in effect; empty if there is none."""
     build_owner_index: Callable[[], PodOwnerIndex]
     """Returns an index from pods, including deleted ones, to the workloads that own them."""
 

@@ -15,12 +15,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+import structlog
+
 from trimtab.actuation.executor import ChangeExecutor
 from trimtab.actuation.port import ClusterPort
 from trimtab.actuation.rate_limiter import DisruptionLimiter
 from trimtab.intents.kpi.client import KpiClient, PromqlKpiClient
 from trimtab.intents.plugins.registry import PluginRegistry
 from trimtab.kube.cache.informer_set import InformerPort
+from trimtab.kube.kinds.emergency_stop import EmergencyStop, EmergencyStopWatch
 from trimtab.kube.kinds.pods import Pod
 from trimtab.kube.kinds.policies import Policy
 from trimtab.kube.kinds.workloads import WorkloadKey
@@ -57,6 +60,8 @@ from trimtab.recommender.recommender import Recommender
 from trimtab.recommender.source_ingester import IngestSchedule
 from trimtab.store import Store
 from trimtab.usage.source import PromqlClient, Source
+
+log = structlog.get_logger(__name__)
 
 ListKinds = Callable[[], Iterable[Resource]]
 """A function that lists the resources which hold workloads; discovery adds some while the operator runs."""
@@ -164,6 +169,8 @@ class RunningSession(Protocol):
     views: OperatorViews
     enqueue: Callable[[WorkloadKey], None]
 
+    def enqueue_all(self) -> None: ...
+
     def policy_changed(self, policy: Policy, old: Policy | None) -> None: ...
 
 
@@ -172,9 +179,11 @@ class Operator:
 
     def __init__(self, ports: Ports) -> None:
         def config() -> OperatorConfig:
-            return ports.config.current
+            return self.config
 
         self.ports = ports
+        self.emergency_stop = EmergencyStopWatch(ports.informers, ports.config.current.namespace)
+        self._stopped_config: tuple[OperatorConfig, EmergencyStop, OperatorConfig] | None = None
         self.session: RunningSession | None = None
         """The leader session; None while another replica leads. Nobody then works on the changes of the cluster."""
         self.cluster_state = ClusterState(
@@ -186,6 +195,7 @@ class Operator:
         self.intent_index = IntentIndex(ports.informers)
         self.intent_index.on_controller_change(self._enqueue)
         self.cluster_state.policies.on_change(self._policy_changed)
+        self.emergency_stop.on_change(self._emergency_stop_changed)
         self.cluster = ports.cluster(self.cluster_state.workload_kinds)
         self.policy_resolver = PolicyResolver(self.cluster_state, config)
         self.competitors = CompetingControllers(self.cluster_state, self.intent_index, config)
@@ -210,7 +220,15 @@ class Operator:
 
     @property
     def config(self) -> OperatorConfig:
-        return self.ports.config.current
+        """The configuration in effect; during an emergency stop it permits no change."""
+        given, stop = self.ports.config.current, self.emergency_stop.current
+        if stop is None:
+            return given
+        # Kept, because a new object makes the policy resolver build all policies again.
+        kept = self._stopped_config
+        if kept is None or kept[0] is not given or kept[1] is not stop:
+            kept = self._stopped_config = given, stop, given.with_emergency_stop(stop)
+        return kept[2]
 
     def build_elector(self) -> LeaderElector | None:
         """Build a candidate for the leadership; None if there is no election."""
@@ -235,9 +253,14 @@ class Operator:
         """Build the parts of a leader session; `enqueue` has a workload reconciled soon."""
         ports, cluster_state, resolver = self.ports, self.cluster_state, self.policy_resolver
         cluster_name = cluster_state.cluster_name
+
+        def may_change() -> bool:
+            """Return True if the cluster may be changed: an emergency stop holds even between two pods of a change."""
+            return may_write() and not self.emergency_stop.current
+
         limiter = DisruptionLimiter(self.config.disruption_limits.limits)
         # One for policies and Intents: they never write to one workload at once, and share the disruption limits.
-        executor = ChangeExecutor(self.cluster, cluster_state, may_write=may_write, limiter=limiter)
+        executor = ChangeExecutor(self.cluster, cluster_state, may_write=may_change, limiter=limiter)
         gauges = WorkloadGauges(ports.metrics)
         recommender = Recommender(
             ports.sources,
@@ -258,7 +281,10 @@ class Operator:
             now=ports.now,
         )
         vpa_recommender = VpaRecommender(
-            ports.objects, cluster_state, may_write=may_write, dry_run=lambda: self.config.dry_run
+            ports.objects,
+            cluster_state,
+            may_write=may_write,
+            is_frozen=lambda: bool(self.config.freeze_reason),
         )
         view_publisher = WorkloadViewPublisher(
             cluster_state,
@@ -285,8 +311,8 @@ class Operator:
             ports.store,
             cluster_name=cluster_name,
             metrics=ports.metrics,
-            # A dry run writes statuses of policies, but nothing to the workloads themselves.
-            may_annotate=lambda: may_write() and not self.config.dry_run,
+            # A dry run, or an emergency stop, writes statuses of policies, but nothing to the workloads themselves.
+            may_annotate=lambda: may_write() and not self.config.freeze_reason,
         )
         reconciler = SizingReconciler(
             cluster_state=cluster_state,
@@ -335,7 +361,7 @@ class Operator:
                 cluster_state,
                 executor,
                 recorder=recorder,
-                may_write=may_write,
+                may_write=may_change,
                 can_resize_in_place=self._can_resize_in_place,
                 memory_limits_fixed=self._are_memory_limits_fixed,
                 observation_period=lambda: self.config.intents.cool_down.seconds / 2,
@@ -359,6 +385,7 @@ class Operator:
                 pods=cluster_state.pods,
                 sources=recommender.ingesters,
                 step=recommender.step,
+                stop_reason=lambda: self.config.stop_reason,
                 build_owner_index=cluster_state.build_owner_index,
             ),
             view_publisher=view_publisher,
@@ -398,6 +425,16 @@ class Operator:
     def _enqueue(self, key: WorkloadKey) -> None:
         if self.session is not None:
             self.session.enqueue(key)
+
+    def _emergency_stop_changed(self, stop: EmergencyStop | None) -> None:
+        self.ports.metrics.emergency_stop.set(1 if stop else 0)
+        if stop is None:
+            log.warning("operator.emergency_stop_ended")
+        else:
+            log.warning("operator.emergency_stop", author=stop.author, reason=stop.reason)
+        # Statuses show the stop, and after it changes go on, without waiting for the next interval.
+        if self.session is not None:
+            self.session.enqueue_all()
 
     def _policy_changed(self, old: Policy | None, new: Policy | None, /) -> None:
         # On standby replicas nobody would take the changes off a queue; the next session enqueues

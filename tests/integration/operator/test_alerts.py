@@ -42,6 +42,7 @@ TROUBLE = {
         "0+1x800",
     ),
     "TrimtabSamplesMissing": ('trimtab_containers_without_samples{provider="prometheus"}', "0x600 2x200"),
+    "TrimtabStopped": ("trimtab_emergency_stop", "1x800"),
     "TrimtabInformerStale": ('trimtab_informer_lag_seconds{resource="pods"}', "0+60x800"),
     "TrimtabCacheDrift": ('trimtab_informer_drift_total{resource="pods"}', "0+0.1x800"),
     "TrimtabChangesReverted": (

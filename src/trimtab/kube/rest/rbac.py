@@ -72,6 +72,12 @@ _SCAN_RULES = (
     RbacRule("metrics.k8s.io", "pods", ("list",)),
 )
 
+_STOP_RULES = _explain(
+    "read the reason of an emergency stop",
+    "its own namespace; by name",
+    RbacRule("", "configmaps", _LIST_WATCH, names=("trimtab-stop",), own_namespace=True),
+)
+
 RBAC_RULES: dict[Component, tuple[RbacRule, ...]] = {
     "scan": _SCAN_RULES,
     "operator": (
@@ -155,6 +161,7 @@ RBAC_RULES: dict[Component, tuple[RbacRule, ...]] = {
             "its own namespace",
             RbacRule("coordination.k8s.io", "leases", ("get", "create", "update"), own_namespace=True),
         ),
+        *_STOP_RULES,
         # The webhook needs its certificate, and registers it with the API server.
         *_explain(
             "get the token of any account of this namespace",
@@ -189,6 +196,7 @@ RBAC_RULES: dict[Component, tuple[RbacRule, ...]] = {
         *_explain("read usage", "", RbacRule(GROUP, "nodemetrics", _LIST_WATCH)),
     ),
     "agent": (
+        *_STOP_RULES,
         *_explain(
             "read the specs of all pods of the cluster",
             "no access to Secrets and ConfigMaps",

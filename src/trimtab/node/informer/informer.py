@@ -22,6 +22,7 @@ from trimtab.kube.cache.informer_set import InformerSet
 from trimtab.kube.cache.store import Cache
 from trimtab.kube.errors import DECODE_ERRORS, ConfigError, Forbidden, KubeError, Unauthorized, describe
 from trimtab.kube.kinds.custom import QosPolicy, qos_policy_projection, select_qos_policy
+from trimtab.kube.kinds.emergency_stop import EmergencyStop, EmergencyStopWatch
 from trimtab.kube.kinds.nodes import Node, node_projection
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.resources import NODE_QOS_POLICIES, NODES, PODS
@@ -77,12 +78,18 @@ class NodeInformer:
         """Set if the kubelet denies access, as before Kubernetes 1.33 with the agent's RBAC rules, or has a certificate
         that is not trusted, as with kubeadm's defaults: the API server then describes the pods."""
         self._synced = False
+        self._emergency_stop: EmergencyStopWatch | None = None
 
     @property
     def policy(self) -> QosPolicy | None:
         """Return the policy that applies to this node."""
         node = self._nodes.get(self._node)
         return select_qos_policy(dict(node.labels) if node else {}, self._policies)
+
+    @property
+    def emergency_stop(self) -> EmergencyStop | None:
+        """Return the emergency stop in effect, which the agent obeys whatever the policy says."""
+        return self._emergency_stop.current if self._emergency_stop else None
 
     @property
     def uid(self) -> str:
@@ -126,8 +133,8 @@ class NodeInformer:
         if self._watch.fd >= 0:
             asyncio.get_running_loop().add_reader(self._watch.fd, self.drain_watch)
 
-    def watch_api(self, client: Client) -> InformerSet:
-        """Watch this node at the API server; run the returned informers as a task."""
+    def watch_api(self, client: Client, *, namespace: str) -> InformerSet:
+        """Watch this node, and the emergency stop of a namespace, at the API server; run the returned informers as a task."""
         informers = self._informers = InformerSet(client)
         this = f"metadata.name={self._node}"
         self._pods = informers.watch_resource(
@@ -135,6 +142,8 @@ class NodeInformer:
         )
         self._nodes = informers.watch_resource(NODES, node_projection(), scope=Scope(fields=this))
         self._policies = informers.watch_resource(NODE_QOS_POLICIES, qos_policy_projection(), optional=True)
+        self._emergency_stop = EmergencyStopWatch(informers, namespace)
+        self._emergency_stop.on_change(_log_emergency_stop)
         self._pods.on_change(lambda _old, _new: self._mark_changed())
         self._nodes.on_change(lambda _old, _new: self._mark_changed())
         # A policy may restrict the tiers that pods choose.
@@ -226,3 +235,10 @@ class NodeInformer:
             folders = [*map(layout.qos_path, QosClass), *(there.path for there in found)]
             self._watch.watch(self.hierarchy.folder(folder, "cpu") for folder in folders)
         return found
+
+
+def _log_emergency_stop(stop: EmergencyStop | None) -> None:
+    if stop is None:
+        log.warning("qos.emergency_stop_ended")
+    else:
+        log.warning("qos.emergency_stop", author=stop.author, reason=stop.reason)

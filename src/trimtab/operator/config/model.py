@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from trimtab.actuation.decide.maintenance_windows import describe_unknown_time_zone
 from trimtab.actuation.rate_limiter import DisruptionLimit, DisruptionLimits
@@ -20,6 +20,7 @@ from trimtab.api.fields import Bool, DurationRange, Int, Name, NamespaceName, Nu
 from trimtab.api.model import ApiModel
 from trimtab.api.optimizationpolicy import MaintenanceWindow, OptimizationPolicySpec
 from trimtab.errors import TrimtabError
+from trimtab.kube.kinds.emergency_stop import EmergencyStop
 from trimtab.kube.runtime.lease_rules import LeaseTiming
 from trimtab.operator.config.intents import IntentSettings
 from trimtab.operator.config.org_limits import OrganisationLimits
@@ -331,6 +332,8 @@ class OperatorConfig(ApiModel):
 
     renamed: ClassVar = {"pace": "disruptionLimits", "otherMetricsSources": "additionalMetricsSources"}
 
+    _stop_reason: str = PrivateAttr(default="")
+
     dry_run: Bool = False
     """Change nothing in the cluster, whatever policies say: only recommend."""
 
@@ -385,6 +388,24 @@ class OperatorConfig(ApiModel):
 
     logs: LogSettings = LogSettings()
     """The log's format and level."""
+
+    @property
+    def freeze_reason(self) -> str:
+        """The reason why nothing in the cluster may be changed: an emergency stop, or a dry run; empty if changes may be
+        made.
+        """
+        return self._stop_reason or ("the operator runs with dryRun" if self.dry_run else "")
+
+    @property
+    def stop_reason(self) -> str:
+        """The description of the emergency stop in effect; empty if there is none."""
+        return self._stop_reason
+
+    def with_emergency_stop(self, stop: EmergencyStop) -> Self:
+        """Return this configuration during an emergency stop."""
+        copy = self.model_copy()
+        copy._stop_reason = str(stop)  # noqa: SLF001 - of the same class
+        return copy
 
     @property
     def query_rules(self) -> QueryRules:

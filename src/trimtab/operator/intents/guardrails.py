@@ -226,8 +226,8 @@ def blocked_reason(workload: Workload, config: OperatorConfig) -> str:
 
 def protected_reason(workload: Workload, config: OperatorConfig) -> str:
     """Return the reason why no pod of a workload may be changed, not even a new one; empty if they may."""
-    if config.dry_run:
-        return "the operator runs with dryRun"
+    if config.freeze_reason:
+        return config.freeze_reason
     if workload.namespace in config.limits.excluded_namespaces:
         return f"namespace {workload.namespace} is excluded by limits.excludedNamespaces"
     return ""

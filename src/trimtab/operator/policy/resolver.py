@@ -118,9 +118,9 @@ class EffectivePolicy:
 
         A hold without sizes stops only new changes (`DesiredChange.hold_reason`): new pods still get the size in effect.
         """
-        # First, because a dry run changes nothing, whoever chose a size.
-        if config.dry_run:
-            return "the operator runs with dryRun"
+        # First, because a dry run or an emergency stop changes nothing, whoever chose a size.
+        if reason := config.freeze_reason:
+            return reason
         if not self._may_resize(hold):
             return str(hold) if hold else f"the policy's mode is {self.spec.mode}"
         if reason := _protected_reason(workload, config, vpa):
@@ -146,7 +146,7 @@ class EffectivePolicy:
         by_policy = self._may_resize(hold) and strategy.allow_in_place_resize
         # Not the whole of `blocked_reason`: while an Intent controls the size, new pods still get the size
         # in effect.
-        protected = config.dry_run or _protected_reason(workload, config, vpa)
+        protected = config.freeze_reason or _protected_reason(workload, config, vpa)
         named = {each for pod in pods for each in pod.containers}
         return PodSync(
             enabled=can_resize_in_place and bool(by_policy or intent) and not protected,
@@ -325,7 +325,7 @@ class PolicyResolver:
         """Return how new pods of a workload get its size: by its policy, or by an Intent."""
         vpa = self._cluster_state.active_vpa(workload.key)
         if policy is None:
-            protected = self.config.dry_run or _protected_reason(workload, self.config, vpa)
+            protected = self.config.freeze_reason or _protected_reason(workload, self.config, vpa)
             return PodSync(
                 enabled=can_resize_in_place and bool(intent) and not protected,
                 limits=size_limits(workload, self.config, intent=intent),

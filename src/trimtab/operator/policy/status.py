@@ -88,6 +88,8 @@ class StatusContext:
     unsampled: tuple[str, ...] = ()
     """The policy's running containers that have no samples."""
     dry_run: bool = False
+    stop_reason: str = ""
+    """The description of the emergency stop in effect; empty if there is none."""
     config_problem: str = ""
     """The reason why the operator's configuration file was rejected; empty if it was not."""
 
@@ -178,6 +180,9 @@ def _build_conditions(
         found.append(
             build_condition("DeprecatedFields", holds=True, reason="FieldsRenamed", message=f"{message}.")
         )
+    if context.stop_reason:
+        message = f"{context.stop_reason}. Until then nothing is changed, whatever the mode."
+        found.append(build_condition("Stopped", holds=True, reason="EmergencyStop", message=message))
     if context.dry_run:
         message = "The operator runs with dryRun: nothing is changed, whatever the mode."
         found.append(build_condition("DryRun", holds=True, reason="Configured", message=message))

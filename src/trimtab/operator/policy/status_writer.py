@@ -251,6 +251,7 @@ class PolicyStatusWriter:
             first_sample_at=ingester.first_sample_at,
             unsampled=tuple(sorted(self._list_unsampled(ingester, policy))),
             dry_run=self._policy_resolver.config.dry_run,
+            stop_reason=self._policy_resolver.config.stop_reason,
             config_problem=self._config_problem(),
         )
 

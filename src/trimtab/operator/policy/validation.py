@@ -182,6 +182,8 @@ def _warn_of_excluded_namespaces(spec: OptimizationPolicySpec, config: OperatorC
 def _warn_of_dry_run(spec: OptimizationPolicySpec, config: OperatorConfig) -> Iterator[str]:
     if config.dry_run and spec.mode is PolicyMode.AUTO:
         yield "spec.mode: the operator is in a dry run: Auto recommends only until dryRun is false"
+    if config.stop_reason and spec.mode is PolicyMode.AUTO:
+        yield f"spec.mode: nothing is changed for now: {config.stop_reason}"
 
 
 def _warn_of_blind_guardrails(spec: OptimizationPolicySpec, config: OperatorConfig) -> Iterator[str]:

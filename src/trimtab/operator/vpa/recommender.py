@@ -55,12 +55,12 @@ class VpaRecommender:
         cluster_state: ClusterState,
         *,
         may_write: Callable[[], bool],
-        dry_run: Callable[[], bool],
+        is_frozen: Callable[[], bool],
     ) -> None:
         self._client = client
         self._cluster_state = cluster_state
         self._may_write = may_write
-        self._dry_run = dry_run
+        self._is_frozen = is_frozen
         self._checkpoint_proposals: CheckpointProposals = {}
 
     async def load_checkpoints(self, now: float) -> None:
@@ -91,7 +91,7 @@ class VpaRecommender:
         rules: PolicyRules | None = None,
     ) -> None:
         """Update the recommendations of all these VPAs of a workload."""
-        if not self._may_write() or (self._dry_run() and self._cluster_state.active_vpa(key)):
+        if not self._may_write() or (self._is_frozen() and self._cluster_state.active_vpa(key)):
             return  # the VPA's updater would apply the recommendation
 
         workload = self._cluster_state.get(key)

@@ -36,6 +36,11 @@ class DashboardBackend(Protocol):
     currency: str
 
     @property
+    def stop_reason(self) -> str:
+        """The description of the emergency stop in effect; empty if there is none."""
+        ...
+
+    @property
     def observed_at(self) -> float:
         """The time of the data that is shown."""
         ...

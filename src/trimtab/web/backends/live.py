@@ -223,6 +223,11 @@ class LiveBackend:
     # Reading
 
     @property
+    def stop_reason(self) -> str:
+        views = self._views()
+        return views.stop_reason() if views else ""
+
+    @property
     def observed_at(self) -> float:
         return self._view.observed_at
 

@@ -94,6 +94,7 @@ class SnapshotBackend:
         self._rows = {row.key: row for row in snapshot.workloads}
         self.name = snapshot.name
         self.read_only_reason = "this is a snapshot, which is read-only"
+        self.stop_reason = ""
         self.currency = snapshot.overview.money.currency
         self.version = 1
         self.observed_at = snapshot.overview.at
