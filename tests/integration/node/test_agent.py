@@ -18,6 +18,8 @@ from harness.cluster.account import account, become
 from harness.cluster.cluster import Cluster
 from harness.cluster.kubepods import Kubepods
 from harness.e2e.agent import AgentProcess, pod_on
+from trimtab.kube.kinds.emergency_stop import STOP_NAME
+from trimtab.kube.rest.rbac import SYSTEM_NAMESPACE
 from trimtab.node.arbiter import KnobRef
 from trimtab.node.cgroups import QosClass
 from trimtab.node.cgroups.knobs import CPU_QUOTA
@@ -118,6 +120,37 @@ def test_agent_reports_usage_enforces_policy_and_restores_everything(
         cluster.call("DELETE", f"{POLICY}/squeeze")
     agent.wait_until(lambda: tier.read(CPU_QUOTA) == before)
     agent.wait_until(lambda: "qosPolicy" not in status(cluster))
+
+
+def test_agent_restores_everything_during_an_emergency_stop(
+    cluster: Cluster,
+    namespace: str,
+    kubepods: Kubepods,
+    node: str,
+    as_agent: Path,
+    tmp_path: Path,
+    run: Callable[..., AgentProcess],
+) -> None:
+    [container] = pod_on(cluster, kubepods, namespace=namespace, node=node, name="plodder")
+    kubepods.run(container, ("/bin/busybox", "sh", "-c", plods()))
+    tier = kubepods.hierarchy.cgroup(kubepods.layout.qos_path(QosClass.BEST_EFFORT))
+    before = tier.read(CPU_QUOTA)
+    suppress = {"enable": True, "thresholdPercent": 10, "minPercent": 10, "policy": "cfsQuota"}
+    cluster.call("POST", POLICY, _ours("NodeQoSPolicy", "squeeze", {"cpuSuppress": suppress}))
+    try:
+        agent = run(
+            cluster, tmp_path, "--cgroup-parent", kubepods.layout.parent, node=node, kubeconfig=as_agent
+        )
+        agent.wait_until(lambda: tier.read(CPU_QUOTA) != before)
+        cluster.kubectl("create", "configmap", STOP_NAME, "-n", SYSTEM_NAMESPACE)
+        try:
+            agent.wait_until(lambda: tier.read(CPU_QUOTA) == before)
+            agent.wait_until(lambda: "qosPolicy" not in status(cluster))
+        finally:
+            cluster.kubectl("delete", "configmap", STOP_NAME, "-n", SYSTEM_NAMESPACE)
+        agent.wait_until(lambda: tier.read(CPU_QUOTA) != before)
+    finally:
+        cluster.call("DELETE", f"{POLICY}/squeeze")
     agent.stop()
     assert tier.read(CPU_QUOTA) == before
     assert (agent.state / "series").stat().st_size > 1000

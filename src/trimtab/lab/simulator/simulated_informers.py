@@ -107,6 +107,10 @@ class SimulatedInformerSet:
         for cache in self._caches[resource]:
             cache.put(record)
 
+    def remove(self, resource: Resource, record: Any) -> None:
+        for cache in self._caches[resource]:
+            cache.remove(record)
+
 
 class StatusViewer(Protocol):
     """Shows the statuses that are written to those who watch the objects."""
