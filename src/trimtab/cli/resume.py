@@ -21,6 +21,8 @@ def resume(
 ) -> None:
     """End an emergency stop: operator and agents go on where they were.
 
+    The cause is found:
+
         trimtab resume
 
     A change that was in progress goes on, or is reverted if it took too long meanwhile.

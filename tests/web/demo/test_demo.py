@@ -99,7 +99,7 @@ async def test_demo_applies_holds_and_releases_on_request(finished_demo: DemoRun
     after = await board.workload(row.key)
     assert after
     assert (after.row.has.cpu or 0) < (row.has.cpu or 0)
-    assert "held at a size of their choice by ann (unverified): looks right" in after.row.pinned
+    assert "held at manually chosen sizes by ann (unverified): looks right" in after.row.pinned
     applied = next(entry for entry in after.events if entry.what == "applied")
     assert (applied.who, applied.why) == ("ann (unverified)", "looks right")
 
