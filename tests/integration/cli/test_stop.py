@@ -44,21 +44,22 @@ async def test_stop_reaches_operator_and_agents_with_the_rights_of_their_manifes
         async with Client(load_connection(kubeconfig=tmp_path / "config")) as client:
             informers = InformerSet(client)
             watch = EmergencyStopWatch(informers, SYSTEM_NAMESPACE)
+
+            async def wait_for(reason: str | None) -> None:
+                while (watch.current.reason if watch.current else None) != reason:
+                    await asyncio.sleep(0.05)
+
             running = asyncio.create_task(informers.run())
             try:
                 async with asyncio.timeout(60):
                     await informers.wait_synced()
                     assert informers.errors_by_resource() == {}
-                    assert watch.current is None
+                    await wait_for(None)
                     code, _, _ = await asyncio.to_thread(call, "stop", "--reason", "checkout\x1b[2J is slow")
                     assert code == 0
-                    while watch.current is None:
-                        await asyncio.sleep(0.05)
-                    assert watch.current.reason == r"checkout\x1b[2J is slow"
-                    assert watch.current.author
+                    await wait_for(r"checkout\x1b[2J is slow")
                     await asyncio.to_thread(call, "resume")
-                    while watch.current is not None:
-                        await asyncio.sleep(0.05)
+                    await wait_for(None)
             finally:
                 running.cancel()
                 await asyncio.wait([running])
