@@ -112,6 +112,15 @@ def test_python_in_a_guide_runs(page: Path) -> None:
         exec(compile(text, str(page), "exec"), names)
 
 
+def test_pictures_are_those_that_pages_show() -> None:
+    shown = {
+        path.name
+        for page in PAGES
+        for path in map(Path, re.findall(r"\(([^)\s]*pictures/[^)\s]+)", page.read_text()))
+    }
+    assert shown == {path.name for path in (ROOT / "docs/pictures").iterdir()}
+
+
 def test_docs_navigation_has_each_page_once() -> None:
     text = (ROOT / "mkdocs.yml").read_text()
     named = re.findall(r": ([\w/-]+\.md)$", text[text.index("\nnav:") :], re.MULTILINE)
