@@ -24,10 +24,10 @@ class DocumentedModel(BaseModel):
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
         written = handler.resolve_ref_schema(handler(schema))
-        said = read_field_descriptions(cls)
+        descriptions = read_field_descriptions(cls)
         for name, field in cls.model_fields.items():
-            if name in said:
-                written["properties"][field.alias or name]["description"] = said[name]
+            if name in descriptions:
+                written["properties"][field.alias or name]["description"] = descriptions[name]
         return written
 
 
@@ -35,11 +35,11 @@ def read_field_descriptions(model: type) -> dict[str, str]:
     """Return the description of each field of a model or dataclass by its name; a field that a subclass does not redefine keeps its
     description.
     """
-    said: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     for kind in reversed(model.__mro__):
         if kind not in {object, BaseModel}:
-            said |= _read_class_descriptions(kind)
-    return said
+            descriptions |= _read_class_descriptions(kind)
+    return descriptions
 
 
 def _read_class_descriptions(kind: type) -> dict[str, str]:

@@ -179,12 +179,12 @@ class ChangeAnnotations(msgspec.Struct, frozen=True, kw_only=True):
             )
         return msgspec.structs.replace(self, change=change, applied=applied)
 
-    def earlier_sizes_at(self, moment: float) -> Sequence[Sizes]:
+    def earlier_sizes_at(self, at: float) -> Sequence[Sizes]:
         """Return the other sizes that pods may have had at that time, which is known to the second only."""
         found: list[Sizes] = []
-        if self.change and (moment <= self.change.settled or not self.change.settled):
+        if self.change and (at <= self.change.settled or not self.change.settled):
             found.append(self.change.before)
-        if self.applied and moment <= self.applied.until:
+        if self.applied and at <= self.applied.until:
             found.append(self.applied.before)
         return found
 

@@ -124,10 +124,10 @@ class Assignment:
 
     @classmethod
     def from_annotations(
-        cls, marks: ChangeAnnotations, template: Sizes, *, excluded: Collection[str] = ()
+        cls, annotations: ChangeAnnotations, template: Sizes, *, excluded: Collection[str] = ()
     ) -> Assignment:
         """Return the applied size, or the template's for containers whose size in it was edited since."""
-        sizes, applied, change = dict(template), marks.applied, marks.change
+        sizes, applied, change = dict(template), annotations.applied, annotations.change
         if applied:
             was = applied.template
             sizes |= {
@@ -188,18 +188,18 @@ def effective_containers(
 
     That includes containers that admission injected: they are in no template, and still count for quota and QoS.
     """
-    marks, template = (
+    annotations, template = (
         read_change_annotations(workload, sync.limits) or ChangeAnnotations(),
         container_sizes(workload.containers),
     )
-    assignment = Assignment.from_annotations(marks, template, excluded=sync.excluded)
+    assignment = Assignment.from_annotations(annotations, template, excluded=sync.excluded)
     # Jobs that run were created from an earlier template of their CronJob, and are not resized.
     live = [] if workload.kind == "CronJob" else live_pods(pods)
     if live:
         containers = _iter_majority_containers(live, assignment, template, sync)
     else:
         containers = (_with_size(each, assignment.sizes) for each in workload.containers)
-    changing = _size_in_change(marks.change, template) if marks.change else {}
+    changing = _size_in_change(annotations.change, template) if annotations.change else {}
     return tuple(_with_size(each, changing) for each in containers)
 
 

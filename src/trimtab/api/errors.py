@@ -82,8 +82,8 @@ def _format_problem(found: ErrorDetails, prefix: str) -> str:
     path = prefix
     for step in (*map(str, found["loc"]), *_read_field_steps(context)):
         path += f"[{step}]" if step.isdigit() else f".{step}" if path else step
-    said = _PHRASES.get(found["type"], "").format(**context) or _clean_message(found["msg"])
-    return shorten(f"{path}: {said}" if path else said, MAX_PROBLEM_LENGTH)
+    text = _PHRASES.get(found["type"], "").format(**context) or _clean_message(found["msg"])
+    return shorten(f"{path}: {text}" if path else text, MAX_PROBLEM_LENGTH)
 
 
 def _read_field_steps(context: dict[str, object]) -> list[str]:

@@ -133,16 +133,16 @@ class UniqueItems:
     ) -> dict[str, Any]:
         if not self.keys:
             return {**handler(schema), "x-kubernetes-list-type": "set"}
-        told_apart = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(self.keys)}
-        return {**handler(schema), **told_apart}
+        list_type = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(self.keys)}
+        return {**handler(schema), **list_type}
 
     def _check(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
         seen: set[tuple[Any, ...]] = set()
-        for place, item in enumerate(given):
+        for index, item in enumerate(given):
             identity = tuple(getattr(item, key) for key in self.keys) if self.keys else (item,)
             if identity in seen:
                 named = "/".join(map(str, identity))
-                raise validation_problem(f'duplicate of "{named}"; each may be given once', field=str(place))
+                raise validation_problem(f'duplicate of "{named}"; each may be given once', field=str(index))
             seen.add(identity)
         return given
 

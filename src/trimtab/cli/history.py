@@ -161,8 +161,8 @@ def _render_csv(entries: Sequence[HistoryRecord]) -> str:
     for each in entries:
         entry = build_history_entry(each)
         of = each.cluster, each.namespace, each.kind, each.name, each.container
-        said = entry.before, entry.after, each.who, entry.why
+        cells = entry.before, entry.after, each.who, entry.why
         rows.writerow(
-            escape_cells([format_time(each.timestamp), each.what, *of, *map(_escape_control, said)])
+            escape_cells([format_time(each.timestamp), each.what, *of, *map(_escape_control, cells)])
         )
     return text.getvalue()

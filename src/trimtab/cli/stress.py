@@ -122,7 +122,7 @@ def stress(
         source_settings=parse_key_values("--source-setting", source_setting),
         image=image,
     )
-    courses = {
+    profiles = {
         f"{name}-{number}": LoadProfile.from_workload(found, series=number, scale=scale)
         for number in range(pods)
     }
@@ -134,9 +134,14 @@ def stress(
     async def whole() -> RunLog:
         connection = load_connection(kubeconfig=kubeconfig, context=context)
         async with Client(connection) as client, friendly_errors(connection):
-            with show_progress(connection.context) as told:
+            with show_progress(connection.context) as report_progress:
                 return await follow(
-                    client, courses, place, under_test=recommender, periods=periods, on_progress=told
+                    client,
+                    profiles,
+                    place,
+                    under_test=recommender,
+                    periods=periods,
+                    on_progress=report_progress,
                 )
 
     with _redirect_logs():

@@ -280,14 +280,14 @@ def _print_result(
     weights, objective = folder / WEIGHTS, made.objective
     first, last = figures[0][objective], figures[-1][objective]
     if output == "json":
-        told = {
+        summary = {
             "learner": learner,
             "updates": made.updates_done,
             "objective": objective,
             "first": first,
             "last": last,
         }
-        print(json.dumps({**told, "weights": str(weights)}, indent=2))
+        print(json.dumps({**summary, "weights": str(weights)}, indent=2))
         return
     print(
         f"{learner}: {made.updates_done} updates, {objective} {first:.4f} at first, {last:.4f} now; written to {weights}"

@@ -235,14 +235,14 @@ def _select_yielding(
     if memory > resource.free_memory(capacity):
         # Yielding frees CPU only: without free memory for the pod, it would be useless.
         return []
-    lacking = cpu - resource.free_cpu(capacity)
+    missing_cpu = cpu - resource.free_cpu(capacity)
     remaining_priority = request.goal.priority * PREEMPTION_RATIO
     remaining_outside = request.goal.priority_outside * PREEMPTION_RATIO
     found: list[PlanRequest] = []
     for other in sorted(others, key=lambda each: (each.goal.priority, each.goal.intent)):
         # The priorities of all that yield are added up. In overload, each alone is below the waiting one, and
         # together they lose more than it gains.
-        if lacking <= 0 or remaining_priority < other.goal.priority:
+        if missing_cpu <= 0 or remaining_priority < other.goal.priority:
             break
         if other.goal.namespace != request.goal.namespace:
             # Otherwise anyone could take resources from another namespace by choosing a high priority.
@@ -251,8 +251,8 @@ def _select_yielding(
             remaining_outside -= other.goal.priority
         remaining_priority -= other.goal.priority
         found.append(other)
-        lacking -= resource.cpu_held_by(other) / YIELD_DIVISOR
-    return found if lacking <= 0 else []
+        missing_cpu -= resource.cpu_held_by(other) / YIELD_DIVISOR
+    return found if missing_cpu <= 0 else []
 
 
 def _group_by_resource(

@@ -143,10 +143,10 @@ def _kpi_type(name: str) -> KPIType:
     return next((kind for kind in KPIType if kind.value in name), KPIType.CUSTOM)
 
 
-def _parse_timestamp(moment: Any) -> float:
-    if isinstance(moment, Mapping):
-        moment = moment["$date"]
-    text = str(moment)
+def _parse_timestamp(timestamp: Any) -> float:
+    if isinstance(timestamp, Mapping):
+        timestamp = timestamp["$date"]
+    text = str(timestamp)
     try:
         return float(text)
     except ValueError:

@@ -120,7 +120,7 @@ _NO_CORRECTIONS: dict[tuple[str, float], float] = {}
 
 
 def _size_at(
-    moment: int, pod: Pod, state: ContainerStatus, annotations: ChangeAnnotations | None
+    killed_at: int, pod: Pod, state: ContainerStatus, annotations: ChangeAnnotations | None
 ) -> Resources:
     """Return the size that a container had at a time.
 
@@ -129,11 +129,13 @@ def _size_at(
     was too small.
     """
     change = annotations.change if annotations else None
-    if change and moment < change.started and state.name in change.previous_size(pod):
+    if change and killed_at < change.started and state.name in change.previous_size(pod):
         return change.previous_size(pod)[state.name].with_implied_requests()
     spec = next((each.resources for each in pod.containers if each.name == state.name), Resources())
     in_effect = state.actual_resources and state.actual_resources.memory_limit
-    sizes = [each.get(state.name) for each in (annotations.earlier_sizes_at(moment) if annotations else ())]
+    sizes = [
+        each.get(state.name) for each in (annotations.earlier_sizes_at(killed_at) if annotations else ())
+    ]
     known = [
         each.with_implied_requests()
         for each in (state.actual_resources if in_effect else spec, *sizes)

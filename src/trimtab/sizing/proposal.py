@@ -104,11 +104,11 @@ def percentile_settings(config: MetricsConfig) -> dict[str, float]:
 
 def describe_settings(strategy: str, settings: Mapping[str, Any]) -> Factor:
     """Return the settings of a strategy as the first factor of an explanation."""
-    said = ", ".join(
+    listed = ", ".join(
         f"{name} {value:.15g}" if isinstance(value, float) else f"{name} {value}"
         for name, value in settings.items()
     )
-    return Factor("settings", said, f"strategy {strategy}")
+    return Factor("settings", listed, f"strategy {strategy}")
 
 
 def _build_target(

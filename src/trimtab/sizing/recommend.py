@@ -75,39 +75,39 @@ LIMIT_GUARDS: tuple[tuple[str, limits.LimitGuard], ...] = (
 
 
 def apply_guards(
-    case: GuardContext, strategy: str, explanation: ExplanationBuilder
+    context: GuardContext, strategy: str, explanation: ExplanationBuilder
 ) -> RequestLimitPair | None:
     """Return the new request and limit; None if they stay as they are."""
-    pair = _compute_pair(case, strategy, explanation)
+    pair = _compute_pair(context, strategy, explanation)
     if isinstance(pair, NoChange):
-        explanation.add_no_change(case, pair)
+        explanation.add_no_change(context, pair)
         return None
-    if pair.request != case.request or pair.limit != case.limit:
+    if pair.request != context.request or pair.limit != context.limit:
         return pair
     # Otherwise a container that is killed again and again would look as if it had the right size.
-    if hold := check_unhandled_oom(case):
-        explanation.add_no_change(case, hold)
+    if hold := check_unhandled_oom(context):
+        explanation.add_no_change(context, hold)
     return None
 
 
 def _compute_pair(
-    case: GuardContext, strategy: str, trail: ExplanationBuilder
+    context: GuardContext, strategy: str, trail: ExplanationBuilder
 ) -> RequestLimitPair | NoChange:
-    found = list_floors(case)
+    found = list_floors(context)
     lasting = max((floor.amount for floor in found if floor.binds_limit), default=0)
     scaled = max((floor.amount for floor in found if floor.name == UTILISATION), default=0)
-    wanted = _compute_request(case, found, strategy, trail)
+    wanted = _compute_request(context, found, strategy, trail)
     amount = (
         wanted
         if isinstance(wanted, NoChange)
-        else _run_guards(FINAL_GUARDS[case.resource], wanted, case, trail)
+        else _run_guards(FINAL_GUARDS[context.resource], wanted, context, trail)
     )
     if isinstance(amount, NoChange):
         return amount
-    pair = _run_limit_guards(RequestLimitPair(amount, case.limit, lasting), case, trail)
+    pair = _run_limit_guards(RequestLimitPair(amount, context.limit, lasting), context, trail)
     # An autoscaler measures usage as a share of the request: below this amount it would add replicas for the
     # same load.
-    if isinstance(pair, RequestLimitPair) and pair.request < min(case.request or 0, scaled):
+    if isinstance(pair, RequestLimitPair) and pair.request < min(context.request or 0, scaled):
         return NoChange(
             "the LimitRange, quota or node admits less than the HPA needs to keep its replicas", "HPA"
         )
@@ -115,23 +115,25 @@ def _compute_pair(
 
 
 def _compute_request(
-    case: GuardContext, found: tuple[SafeMinimum, ...], strategy: str, trail: ExplanationBuilder
+    context: GuardContext, found: tuple[SafeMinimum, ...], strategy: str, trail: ExplanationBuilder
 ) -> int | NoChange:
     """Return the request before any cap applies."""
-    hold = exclusion_reason(case)
+    hold = exclusion_reason(context)
     if hold is not None:
-        return explain_excluded_oom(case, hold) if is_oom_prone(case) else hold
-    hold = check_data_quality(case)
+        return explain_excluded_oom(context, hold) if is_oom_prone(context) else hold
+    hold = check_data_quality(context)
     if hold is None:
         # Without the tolerance a target of 100m that arithmetic made 100.0000001m would become 101m.
-        target = max(ceil(case.proposed.target - ROUNDING_TOLERANCE), 1)
-        trail.add_step(case, "strategy", case.request, target, why="target", source=f"strategy {strategy}")
-        amount = _run_guards(DEADBAND_GUARDS, target, case, trail)
-        return amount if isinstance(amount, NoChange) else _apply_floors(amount, case, found, trail)
+        target = max(ceil(context.proposed.target - ROUNDING_TOLERANCE), 1)
+        trail.add_step(
+            context, "strategy", context.request, target, why="target", source=f"strategy {strategy}"
+        )
+        amount = _run_guards(DEADBAND_GUARDS, target, context, trail)
+        return amount if isinstance(amount, NoChange) else _apply_floors(amount, context, found, trail)
     # A container that is killed early seldom lives for enough samples: waiting for them would let it crash
     # for ever.
-    amount = case.request or 1
-    if not is_oom_prone(case):
+    amount = context.request or 1
+    if not is_oom_prone(context):
         return hold
     trail.factors.append(
         Factor(
@@ -144,9 +146,9 @@ def _compute_request(
 
 
 def _apply_floors(
-    amount: int, case: GuardContext, found: tuple[SafeMinimum, ...], trail: ExplanationBuilder
+    amount: int, context: GuardContext, found: tuple[SafeMinimum, ...], trail: ExplanationBuilder
 ) -> int | NoChange:
-    request = case.request
+    request = context.request
     if request is None:
         return amount
     for floor in found:
@@ -158,41 +160,41 @@ def _apply_floors(
             continue
         least = min(request, floor.amount)
         if amount < least:
-            trail.add_step(case, floor.name, amount, least, why=floor.why, source=floor.source)
+            trail.add_step(context, floor.name, amount, least, why=floor.why, source=floor.source)
             amount = least
-    return _run_guards(CHANGE_GUARDS, amount, case, trail)
+    return _run_guards(CHANGE_GUARDS, amount, context, trail)
 
 
 def _run_guards(
-    guards: tuple[tuple[str, Guard], ...], amount: int, case: GuardContext, trail: ExplanationBuilder
+    guards: tuple[tuple[str, Guard], ...], amount: int, context: GuardContext, trail: ExplanationBuilder
 ) -> int | NoChange:
     for name, guard in guards:
-        answer = guard(amount, case)
+        answer = guard(amount, context)
         if answer is None:
             continue
         if isinstance(answer, NoChange):
             return answer
-        trail.add_step(case, name, amount, answer.amount, why=answer.why, source=answer.source)
+        trail.add_step(context, name, amount, answer.amount, why=answer.why, source=answer.source)
         amount = answer.amount
     return amount
 
 
 def _run_limit_guards(
-    pair: RequestLimitPair, case: GuardContext, trail: ExplanationBuilder
+    pair: RequestLimitPair, context: GuardContext, trail: ExplanationBuilder
 ) -> RequestLimitPair | NoChange:
     for name, guard in LIMIT_GUARDS:
-        answer = guard(pair, case)
+        answer = guard(pair, context)
         if answer is None:
             continue
         if isinstance(answer, NoChange):
             return answer
         why, source = answer.why, answer.source
         if answer.limit != pair.limit:
-            trail.add_step(case, f"limit {name}", pair.limit, answer.limit, why=why, source=source)
+            trail.add_step(context, f"limit {name}", pair.limit, answer.limit, why=why, source=source)
         if answer.request != pair.request:
-            trail.add_step(case, name, pair.request, answer.request, why=why, source=source)
+            trail.add_step(context, name, pair.request, answer.request, why=why, source=source)
         if (answer.request, answer.limit) == (pair.request, pair.limit):
-            trail.add_unchanged(case, f"limit {name}", pair.limit, why=why, source=source)
+            trail.add_unchanged(context, f"limit {name}", pair.limit, why=why, source=source)
         pair = RequestLimitPair(answer.request, answer.limit, pair.floor)
     return pair
 
@@ -290,7 +292,7 @@ def _recommend_each(
     qos = constraints.qos_class or qos_class(one.resources for one in pod)
     quota = constraints.quota
     found = []
-    for place, container in enumerate(pod):
+    for index, container in enumerate(pod):
         recommendation = recommend_container(
             container,
             proposal=proposals.get(container.name, _NO_PROPOSAL),
@@ -308,7 +310,7 @@ def _recommend_each(
         quota = subtract_from_quota(
             quota, container.resources, recommendation.resources, constraints.replicas
         )
-        pod[place] = msgspec.structs.replace(container, resources=recommendation.resources)
+        pod[index] = msgspec.structs.replace(container, resources=recommendation.resources)
     return tuple(found)
 
 
@@ -388,32 +390,32 @@ def _keep_burstable(
 ) -> tuple[RequestLimitPair | None, RequestLimitPair | None]:
     """Keep a request below its limit by a millicore or a MiB, so that the pod stays Burstable."""
     why = "kept below the limit, so that the pod does not become Guaranteed"
-    for place, unit in enumerate((1, MIB)):
-        pair, case = pairs[place], cases[place]
+    for index, unit in enumerate((1, MIB)):
+        pair, context = pairs[index], cases[index]
         if pair is None:
             continue
-        for apart in _iter_burstable_pairs(pair, case, unit):
-            if check_conflict(apart, case) is not None:
+        for apart in _iter_burstable_pairs(pair, context, unit):
+            if check_conflict(apart, context) is not None:
                 continue
             if apart.limit == pair.limit:
-                trail.add_step(case, "QoS", pair.request, apart.request, why=why, source="QoS class")
+                trail.add_step(context, "QoS", pair.request, apart.request, why=why, source="QoS class")
             else:
-                trail.add_step(case, "limit QoS", pair.limit, apart.limit, why=why, source="QoS class")
-            return (apart, pairs[1]) if place == 0 else (pairs[0], apart)
-    for case in cases:
+                trail.add_step(context, "limit QoS", pair.limit, apart.limit, why=why, source="QoS class")
+            return (apart, pairs[1]) if index == 0 else (pairs[0], apart)
+    for context in cases:
         trail.add_no_change(
-            case, NoChange("the change would make the pod Guaranteed (QoS class)", "QoS class")
+            context, NoChange("the change would make the pod Guaranteed (QoS class)", "QoS class")
         )
     return None, None
 
 
 def _iter_burstable_pairs(
-    pair: RequestLimitPair, case: GuardContext, unit: int
+    pair: RequestLimitPair, context: GuardContext, unit: int
 ) -> Iterator[RequestLimitPair]:
     """Yield a limit that is lowered less, then a lower request: a lowered request would be lowered again each
     time.
     """
-    if pair.limit is not None and pair.limit + unit <= (case.limit or 0):
+    if pair.limit is not None and pair.limit + unit <= (context.limit or 0):
         yield msgspec.structs.replace(pair, limit=pair.limit + unit)
     if pair.request > unit:
         yield msgspec.structs.replace(pair, request=pair.request - unit)

@@ -91,9 +91,9 @@ class HistoryRepository:
 
 
 def _is_older_than(entry: HistoryRecord) -> ColumnElement[bool]:
-    moment, number = history.c.timestamp, history.c.id
+    timestamp, number = history.c.timestamp, history.c.id
     # The first condition is redundant, but lets both databases use the index.
     return and_(
-        moment <= entry.timestamp,
-        or_(moment < entry.timestamp, number < entry.id),
+        timestamp <= entry.timestamp,
+        or_(timestamp < entry.timestamp, number < entry.id),
     )

@@ -130,16 +130,16 @@ class PostgreSQL:
         await connection.execute(rows_of_arrays, arrays)
 
     def translate_error(self, error: BaseException) -> StoreError:
-        said = " ".join(str(error).split())
-        outcome, advice = _classify_error(getattr(error, "sqlstate", None), said)
-        return outcome(f"{SETTING}: {self._safe_url}: {said}; {advice}")
+        message = " ".join(str(error).split())
+        outcome, advice = _classify_error(getattr(error, "sqlstate", None), message)
+        return outcome(f"{SETTING}: {self._safe_url}: {message}; {advice}")
 
 
-def _classify_error(state: str | None, said: str) -> tuple[type[StoreError], str]:
+def _classify_error(state: str | None, message: str) -> tuple[type[StoreError], str]:
     if state:
         return (
             _ERRORS_BY_SQLSTATE.get(state)
             or _ERRORS_BY_SQLSTATE.get(state[:2])
             or (StoreError, "see the server's log")
         )
-    return next((meaning for words, meaning in _ERRORS_BY_MESSAGE.items() if words in said), _UNAVAILABLE)
+    return next((meaning for words, meaning in _ERRORS_BY_MESSAGE.items() if words in message), _UNAVAILABLE)

@@ -176,7 +176,7 @@ class WorkloadDetail(ViewRecord, frozen=True, kw_only=True):
     events: tuple[HistoryEntry, ...] = ()
     acts: dict[WorkloadAction, str] = {}
     """The actions that make sense now, each with the reason why it is blocked, or an empty text."""
-    trouble: str = ""
+    problem: str = msgspec.field(name="trouble", default="")
     """The problem that leaves these details incomplete; empty if there is none."""
 
 
@@ -292,7 +292,7 @@ class Overview(ViewRecord, frozen=True, kw_only=True):
     today: dict[str, int] = {}
     """The number of changes in the last day, by kind: applied, reverted, …"""
     latest: tuple[HistoryEntry, ...] = ()
-    trouble: str = ""
+    problem: str = msgspec.field(name="trouble", default="")
     """The problem that keeps the overview from being up to date; empty if there is none."""
     note: str = ""
     """The progress message of a demo."""

@@ -233,8 +233,8 @@ def _read_query(request: web.Request) -> dict[str, str]:
 
 
 def _render_plots(plots: dict[str, Plot], events: Iterable[HistoryEntry] = ()) -> web.Response:
-    marks = [{"at": entry.at, "what": entry.what, "text": entry.why} for entry in events]
-    body = {"plots": {name: _downsample(plot) for name, plot in plots.items()}, "events": marks}
+    markers = [{"at": entry.at, "what": entry.what, "text": entry.why} for entry in events]
+    body = {"plots": {name: _downsample(plot) for name, plot in plots.items()}, "events": markers}
     return web.Response(body=msgspec.json.encode(body), content_type="application/json")
 
 

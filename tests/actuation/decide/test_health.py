@@ -47,7 +47,7 @@ def test_health_exact_test_agrees_with_fractions(of: int, percent: int) -> None:
         tail = sum(
             comb(of, each) * chance**each * (1 - chance) ** (of - each) for each in range(count, of + 1)
         )
-        assert _binomial_tail(count, of=of, chance=percent / 100) == pytest.approx(float(tail), rel=1e-9)
+        assert _binomial_tail(count, of=of, probability=percent / 100) == pytest.approx(float(tail), rel=1e-9)
 
 
 @given(st.integers(2, 60), st.integers(1, 10**7), st.integers(1, 10**7))

@@ -126,7 +126,7 @@ async def test_dashboard_shows_stale_usage_as_unknown_with_last_sample_time() ->
         later = await scene.overview()
         assert newest(later, "used") is None
         assert (later.money.used, later.last_sample) == (None, sampled)
-        assert later.trouble == "simulation: no answer; is it running?"
+        assert later.problem == "simulation: no answer; is it running?"
         for node in await scene.board.nodes():
             assert (node.cpu_used, node.memory_used) == (None, None)
             assert node.last_sample == (sampled if node.pods else None)
@@ -166,7 +166,7 @@ async def test_dashboard_shows_share_of_requests_with_known_usage() -> None:
         nodes = await scene.board.nodes()
         assert sum(node.cpu_covered or 0.0 for node in nodes) == pytest.approx(covered)
         assert 0 < (overview.money.covered or 0.0) < 0.5 * overview.money.requested
-        assert overview.trouble == ""
+        assert overview.problem == ""
         assert "usage is known for" in await scene.page("/")
         assert "of the requests" in await scene.page("/nodes")
 

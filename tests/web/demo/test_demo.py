@@ -136,7 +136,7 @@ async def test_workload_page_without_store_shows_the_present(finished_demo: Demo
     row = next(row for row in await finished_demo.backend.workloads() if row.name == "storefront")
     found = await board.workload(row.key)
     assert found
-    assert (found.trouble, found.events) == ("store.url: the server does not answer", ())
+    assert (found.problem, found.events) == ("store.url: the server does not answer", ())
     assert set(found.containers[0].cpu.curves[1].values) == {row.has.cpu}
 
 

@@ -119,5 +119,5 @@ async def test_overview_without_store_names_what_is_missing(
         board = backend_for(SimpleNamespace(cluster_name="test", store=kept))
         board._view = _ClusterView(observed_at=200.0, problem="")
         shown = await board.overview()
-        assert (shown.trouble, shown.latest) == ("store.url: the server does not answer", ())
+        assert (shown.problem, shown.latest) == ("store.url: the server does not answer", ())
         assert shown.today == {}

@@ -200,7 +200,7 @@ def is_more_than_chance(then: int, watched_then: int, counted: int, watched: int
     if not counted or not watched:
         return False
     before = watched_then if then else watched_then + DEADLINES.prior_watch
-    return _binomial_tail(counted, of=then + counted, chance=watched / (watched + before)) < SIGNIFICANCE
+    return _binomial_tail(counted, of=then + counted, probability=watched / (watched + before)) < SIGNIFICANCE
 
 
 def _explain_restarts(
@@ -226,7 +226,7 @@ def _explain_unready(before: PodHealth, now: PodHealth, unready: Sequence[int]) 
         return ""
     usual = (before.unready + PRIOR_UNREADY_PODS) / (before.pods + PRIOR_PODS)
     for_some_time = sum(seconds >= DEADLINES.unready for seconds in unready)
-    if for_some_time and _binomial_tail(for_some_time, of=now.pods, chance=usual) < SIGNIFICANCE:
+    if for_some_time and _binomial_tail(for_some_time, of=now.pods, probability=usual) < SIGNIFICANCE:
         return _format_unready(before, now, for_some_time)
     for_long = sum(seconds >= DEADLINES.startup for seconds in unready)
     share_before = before.unready / max(before.pods, 1)
@@ -249,11 +249,11 @@ def _explain_throttling(before: PodHealth, now: PodHealth) -> str:
     return f"CPU of the pods is throttled in {now.throttled:.0%} of periods, {before.throttled:.0%} before the change"
 
 
-def _binomial_tail(count: int, *, of: int, chance: float) -> float:
+def _binomial_tail(count: int, *, of: int, probability: float) -> float:
     """Return the probability of at least this many successes in a number of trials with the same chance."""
-    if chance >= 1.0:
+    if probability >= 1.0:
         return 1.0
-    yes, no = math.log(chance), math.log1p(-chance)
+    yes, no = math.log(probability), math.log1p(-probability)
     return math.fsum(
         math.exp(
             math.lgamma(of + 1)

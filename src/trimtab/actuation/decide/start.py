@@ -327,11 +327,11 @@ def _is_oom_relief(observation: Observation, before: Sizes, after: Sizes) -> boo
     """Return whether a change only adds memory, and a pod was OOM killed within the observation time."""
     if has_increase(after, before) or not adds_memory(before, after):
         return False
-    lately = observation.now - int(observation.strategy.canary.observation.seconds)
+    since = observation.now - int(observation.strategy.canary.observation.seconds)
     return observation.desired.is_urgent or any(
         state.last_termination
         and state.last_termination.reason == "OOMKilled"
-        and state.last_termination.finished_at >= lately
+        and state.last_termination.finished_at >= since
         for pod in observation.live
         for state in pod.container_statuses
     )

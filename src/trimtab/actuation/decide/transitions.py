@@ -96,48 +96,48 @@ def _always(_: Observation) -> bool:
 
 
 def _skip(why: Callable[[Observation], str]) -> Actions:
-    return lambda seen: [Skip(why(seen))]
+    return lambda observation: [Skip(why(observation))]
 
 
 def _recheck(why: Callable[[Observation], str]) -> Actions:
-    return lambda seen: [Wait(seen.now + DEADLINES.recheck, why(seen))]
+    return lambda observation: [Wait(observation.now + DEADLINES.recheck, why(observation))]
 
 
 def _poll(why: Callable[[Observation], str]) -> Actions:
-    return lambda seen: advance.poll(seen, why(seen))
+    return lambda observation: advance.poll(observation, why(observation))
 
 
-def _clamped(seen: Observation) -> object:
-    right = clamp_future_times(seen.annotations, now=seen.now)
-    return right if right != seen.annotations else None
+def _has_future_times(observation: Observation) -> object:
+    right = clamp_future_times(observation.annotations, now=observation.now)
+    return right if right != observation.annotations else None
 
 
-def _blocked(seen: Observation) -> str:
-    left = "; the change in progress stays as it is" if seen.annotations.change else ""
-    return seen.desired.blocked_reason + left
+def _describe_block(observation: Observation) -> str:
+    left = "; the change in progress stays as it is" if observation.annotations.change else ""
+    return observation.desired.blocked_reason + left
 
 
-def _has_no_pods(seen: Observation) -> bool:
+def _has_no_pods(observation: Observation) -> bool:
     # A CronJob has pods only while one of its Jobs runs, and is sized by its template.
-    return not seen.live and seen.workload.kind != "CronJob"
+    return not observation.live and observation.workload.kind != "CronJob"
 
 
-def _starts_ordinarily(condition: Condition) -> Condition:
+def _unless_urgent(condition: Condition) -> Condition:
     """Return the condition for changes other than more memory after an OOM kill, which waits only for what would
     block the change itself: the very kills that it ends may break guardrails.
     """
-    return lambda seen: not seen.desired.is_urgent and condition(seen)
+    return lambda observation: not observation.desired.is_urgent and condition(observation)
 
 
-def _rests_after_revert(seen: Observation) -> bool:
-    return seen.now < start.cooldown_end(seen)
+def _is_in_revert_cooldown(observation: Observation) -> bool:
+    return observation.now < start.cooldown_end(observation)
 
 
-def _revert_rest(seen: Observation) -> list[ChangeAction]:
-    reverted = seen.annotations.reverted
+def _wait_for_revert_cooldown(observation: Observation) -> list[ChangeAction]:
+    reverted = observation.annotations.reverted
     if reverted and reverted.refused:
         return [Skip(f"the workload cannot be sized: {reverted.why}")]
-    until = start.cooldown_end(seen)
+    until = start.cooldown_end(observation)
     why = (
         f"the last change was reverted: {reverted.why}; next attempt at {format_time(until)}"
         if reverted
@@ -146,49 +146,49 @@ def _revert_rest(seen: Observation) -> list[ChangeAction]:
     return [Wait(until, why)]
 
 
-def _interval_rest(seen: Observation) -> list[ChangeAction]:
-    wait = start.wait_for_interval(seen)
+def _wait_for_interval(observation: Observation) -> list[ChangeAction]:
+    wait = start.wait_for_interval(observation)
     return [wait] if wait else []
 
 
-def _opening(seen: Observation) -> int | None:
-    return next_opening(seen.strategy.windows, now=seen.now)
+def _next_opening(observation: Observation) -> int | None:
+    return next_opening(observation.strategy.windows, now=observation.now)
 
 
-def _window_rest(seen: Observation) -> list[ChangeAction]:
-    opening = _opening(seen)
+def _wait_for_window(observation: Observation) -> list[ChangeAction]:
+    opening = _next_opening(observation)
     return [] if opening is None else [Wait(opening, conflicts.describe_closed_windows(opening))]
 
 
-def _has_no_method(seen: Observation) -> bool:
-    return start.plan_start(seen).method is None
+def _has_no_method(observation: Observation) -> bool:
+    return start.plan_start(observation).method is None
 
 
-def _is_in_sync(seen: Observation) -> bool:
+def _is_in_sync(observation: Observation) -> bool:
     """Return whether nothing would change: also where a change did what is possible, and the rest never will be."""
-    plan = start.plan_start(seen)
-    return plan.is_in_sync or bool(plan.fixed_reason and seen.annotations.applied)
+    plan = start.plan_start(observation)
+    return plan.is_in_sync or bool(plan.fixed_reason and observation.annotations.applied)
 
 
-def _is_in_sync_without_method(seen: Observation) -> bool:
-    plan = start.plan_start(seen)
-    return plan.method is None and bool(seen.annotations.applied) and plan.after == plan.before
+def _is_in_sync_without_method(observation: Observation) -> bool:
+    plan = start.plan_start(observation)
+    return plan.method is None and bool(observation.annotations.applied) and plan.after == plan.before
 
 
-def _decline(seen: Observation) -> list[ChangeAction]:
-    choice = start.plan_start(seen).choice
+def _decline(observation: Observation) -> list[ChangeAction]:
+    choice = start.plan_start(observation).choice
     if isinstance(choice, Skip):
         return [choice, EmitEvent("Warning", "Skipped", choice.reason)]
     return [choice] if isinstance(choice, Wait) else []
 
 
-def _pending(condition: Condition) -> Condition:
+def _if_pending(condition: Condition) -> Condition:
     """Return the condition for work on pods or template, which ends where the change goes on without them."""
-    return lambda seen: advance.has_pending_work(seen) and condition(seen)
+    return lambda observation: advance.has_pending_work(observation) and condition(observation)
 
 
-def _awaited(condition: Condition) -> Condition:
-    return lambda seen: advance.is_awaited(seen) and condition(seen)
+def _if_awaited(condition: Condition) -> Condition:
+    return lambda observation: advance.is_awaited(observation) and condition(observation)
 
 
 def _reverting_row(
@@ -207,7 +207,9 @@ def _reverting_row(
         id=row_id,
         states=states,
         condition=condition or reason,
-        actions=lambda seen: advance.start_revert(seen, reason(seen), not_at_fault=not_at_fault),
+        actions=lambda observation: advance.start_revert(
+            observation, reason(observation), not_at_fault=not_at_fault
+        ),
         targets=REVERTING,
         when=when,
         then=f"start to revert{fault}",
@@ -224,8 +226,8 @@ _ALWAYS_FIRST = (
     Transition(
         id="AnnotationsUnreadable",
         states=ANY,
-        condition=lambda seen: seen.unreadable_reason,
-        actions=_skip(lambda seen: seen.unreadable_reason),
+        condition=lambda observation: observation.unreadable_reason,
+        actions=_skip(lambda observation: observation.unreadable_reason),
         when="an annotation of ours cannot be read",
         then="do nothing until somebody removes it",
     ),
@@ -233,15 +235,15 @@ _ALWAYS_FIRST = (
     Transition(
         id="Blocked",
         states=ANY,
-        condition=lambda seen: seen.desired.blocked_reason,
-        actions=_skip(_blocked),
+        condition=lambda observation: observation.desired.blocked_reason,
+        actions=_skip(_describe_block),
         when="the policy's mode, a dry run, a VPA or an Intent forbids changes",
         then="do nothing; a change under way stays where it is",
     ),
     Transition(
         id="Deleting",
         states=ANY,
-        condition=lambda seen: seen.workload.deleting,
+        condition=lambda observation: observation.workload.deleting,
         actions=lambda _: [],
         when="the workload is being deleted",
         then="do nothing",
@@ -251,8 +253,10 @@ _ALWAYS_FIRST = (
     Transition(
         id="ClockCorrected",
         states=ANY,
-        condition=_clamped,
-        actions=lambda seen: [WriteAnnotations(clamp_future_times(seen.annotations, now=seen.now))],
+        condition=_has_future_times,
+        actions=lambda observation: [
+            WriteAnnotations(clamp_future_times(observation.annotations, now=observation.now))
+        ],
         when="a time in the annotations lies in the future, written by a clock that ran ahead",
         then="set it to now",
         deadlines=("clock_skew",),
@@ -274,8 +278,8 @@ _IDLE = (
     Transition(
         id="PodsSynced",
         states=IDLE,
-        condition=lambda seen: sync_pods.sync_work(seen).resizes,
-        actions=lambda seen: sync_pods.sync_work(seen).resizes,
+        condition=lambda observation: sync_pods.sync_work(observation).resizes,
+        actions=lambda observation: sync_pods.sync_work(observation).resizes,
         when="new pods have the size of their template, or a startup boost begins or ends",
         then="resize them to the size of the workload",
     ),
@@ -290,16 +294,18 @@ _IDLE = (
     Transition(
         id="Held",
         states=IDLE,
-        condition=lambda seen: seen.desired.hold_reason,
-        actions=_skip(lambda seen: seen.desired.hold_reason),
+        condition=lambda observation: observation.desired.hold_reason,
+        actions=_skip(lambda observation: observation.desired.hold_reason),
         when="a person holds the workload",
         then="start nothing",
     ),
     Transition(
         id="NoRecommendation",
         states=IDLE,
-        condition=lambda seen: not seen.desired.sizes,
-        actions=_skip(lambda seen: seen.desired.no_sizes_reason or "there is no recommendation yet"),
+        condition=lambda observation: not observation.desired.sizes,
+        actions=_skip(
+            lambda observation: observation.desired.no_sizes_reason or "there is no recommendation yet"
+        ),
         when="there is no recommendation",
         then="start nothing",
     ),
@@ -308,9 +314,9 @@ _IDLE = (
         states=IDLE,
         condition=_has_no_pods,
         actions=_skip(
-            lambda seen: (
-                f"the {seen.workload.kind} has finished"
-                if seen.workload.finished
+            lambda observation: (
+                f"the {observation.workload.kind} has finished"
+                if observation.workload.finished
                 else "the workload has no running pods"
             )
         ),
@@ -322,10 +328,10 @@ _IDLE = (
     Transition(
         id="RecommendationOutdated",
         states=IDLE,
-        condition=lambda seen: start.is_outdated(seen.desired, seen.effective),
-        actions=lambda seen: [
+        condition=lambda observation: start.is_outdated(observation.desired, observation.effective),
+        actions=lambda observation: [
             Wait(
-                seen.now + DEADLINES.outdated_retry,
+                observation.now + DEADLINES.outdated_retry,
                 "the sizes of the pods have changed since the recommendation; Trimtab waits for the next one",
             )
         ],
@@ -343,8 +349,8 @@ _IDLE = (
     Transition(
         id="OnlyByReplacement",
         states=IDLE,
-        condition=lambda seen: start.plan_start(seen).fixed_reason,
-        actions=_skip(lambda seen: start.plan_start(seen).fixed_reason),
+        condition=lambda observation: start.plan_start(observation).fixed_reason,
+        actions=_skip(lambda observation: start.plan_start(observation).fixed_reason),
         when="no part of the change is possible in place, and `allowRecreate` is false",
         then="start nothing",
     ),
@@ -352,8 +358,8 @@ _IDLE = (
     Transition(
         id="RestingAfterRevert",
         states=IDLE,
-        condition=_rests_after_revert,
-        actions=_revert_rest,
+        condition=_is_in_revert_cooldown,
+        actions=_wait_for_revert_cooldown,
         when="the cooldown after a revert is not over",
         then="wait for its end",
     ),
@@ -368,10 +374,10 @@ _IDLE = (
     Transition(
         id="GuardrailBroken",
         states=IDLE,
-        condition=_starts_ordinarily(start.broken_guardrails),
+        condition=_unless_urgent(start.broken_guardrails),
         actions=_recheck(
-            lambda seen: (
-                f"guardrail {start.broken_guardrails(seen)} does not hold or cannot be evaluated; no change starts until it holds"
+            lambda observation: (
+                f"guardrail {start.broken_guardrails(observation)} does not hold or cannot be evaluated; no change starts until it holds"
             )
         ),
         when="a guardrail does not hold or is unknown",
@@ -380,10 +386,10 @@ _IDLE = (
     Transition(
         id="UsageUnknown",
         states=IDLE,
-        condition=_starts_ordinarily(lambda seen: seen.desired.usage_error),
+        condition=_unless_urgent(lambda observation: observation.desired.usage_error),
         actions=_recheck(
-            lambda seen: (
-                f"usage cannot be read, so a change could not be verified: {seen.desired.usage_error}"
+            lambda observation: (
+                f"usage cannot be read, so a change could not be verified: {observation.desired.usage_error}"
             )
         ),
         when="usage cannot be read",
@@ -392,15 +398,15 @@ _IDLE = (
     Transition(
         id="Cooldown",
         states=IDLE,
-        condition=_starts_ordinarily(start.wait_for_interval),
-        actions=_interval_rest,
+        condition=_unless_urgent(start.wait_for_interval),
+        actions=_wait_for_interval,
         when="`minInterval` since the last change is not over, or a day where somebody set its template back",
         then="wait for its end",
     ),
     Transition(
         id="NoWindowOpens",
         states=IDLE,
-        condition=_starts_ordinarily(lambda seen: _opening(seen) is None),
+        condition=_unless_urgent(lambda observation: _next_opening(observation) is None),
         actions=_skip(lambda _: conflicts.NO_WINDOW_OPENS),
         when="no maintenance window ever opens",
         then="start nothing",
@@ -408,16 +414,18 @@ _IDLE = (
     Transition(
         id="OutsideWindow",
         states=IDLE,
-        condition=_starts_ordinarily(lambda seen: _opening(seen) != seen.now),
-        actions=_window_rest,
+        condition=_unless_urgent(lambda observation: _next_opening(observation) != observation.now),
+        actions=_wait_for_window,
         when="no maintenance window is open",
         then="wait for the next one",
     ),
     Transition(
         id="Unhealthy",
         states=IDLE,
-        condition=_starts_ordinarily(
-            lambda seen: seen.workload.is_long_running and advance.unavailable_reason(seen)
+        condition=_unless_urgent(
+            lambda observation: (
+                observation.workload.is_long_running and advance.unavailable_reason(observation)
+            )
         ),
         actions=_recheck(advance.unavailable_reason),
         when="more than a tenth of the pods are missing or not ready",
@@ -479,7 +487,7 @@ _COURSE = (
     _reverting_row(
         "CanaryHeld",
         CANARY,
-        lambda seen: seen.desired.hold_reason,
+        lambda observation: observation.desired.hold_reason,
         "a person holds the workload",
         not_at_fault=True,
     ),
@@ -487,10 +495,11 @@ _COURSE = (
     Transition(
         id="TemplateDropped",
         states=FORWARD,
-        condition=lambda seen: (
-            seen.change.method is UpdateMethod.IN_PLACE and conflicts.template_rejection_reason(seen)
+        condition=lambda observation: (
+            observation.change.method is UpdateMethod.IN_PLACE
+            and conflicts.template_rejection_reason(observation)
         ),
-        actions=lambda seen: [advance.update_change(seen, patches_template=False)],
+        actions=lambda observation: [advance.update_change(observation, patches_template=False)],
         when="pods are resized in place, and the template was rejected or set back",
         then="go on without the template",
     ),
@@ -520,7 +529,10 @@ _COURSE = (
         "the API server rejected the size, or others set the template back",
     ),
     _reverting_row(
-        "Harmful", FORWARD, lambda seen: conflicts.assess_change(seen).worse, "pods are worse off than before"
+        "Harmful",
+        FORWARD,
+        lambda observation: conflicts.assess_change(observation).worse,
+        "pods are worse off than before",
     ),
     # Before PodMoved: while one evicted pod finds no node, another one must not be evicted, too.
     _reverting_row(
@@ -555,7 +567,9 @@ _CANARIES = (
     Transition(
         id="CanariesGone",
         states=CANARY,
-        condition=lambda seen: not advance.phase_pods(seen) and advance.canary_wait_reason(seen),
+        condition=lambda observation: (
+            not advance.phase_pods(observation) and advance.canary_wait_reason(observation)
+        ),
         actions=_poll(advance.canary_wait_reason),
         when="no canary is left, and others cannot be chosen while pods are missing",
         then="wait",
@@ -564,15 +578,19 @@ _CANARIES = (
     Transition(
         id="CanariesMoved",
         states=CANARY,
-        condition=lambda seen: not advance.phase_pods(seen) and advance.moved_canaries(seen),
-        actions=lambda seen: [advance.update_change(seen, canaries=advance.moved_canaries(seen), settled=0)],
+        condition=lambda observation: (
+            not advance.phase_pods(observation) and advance.moved_canaries(observation)
+        ),
+        actions=lambda observation: [
+            advance.update_change(observation, canaries=advance.moved_canaries(observation), settled=0)
+        ],
         when="all canaries were evicted because their node had no capacity",
         then="go on with the pods that replaced them",
     ),
     Transition(
         id="CanariesChosenAgain",
         states=CANARY,
-        condition=lambda seen: not advance.phase_pods(seen),
+        condition=lambda observation: not advance.phase_pods(observation),
         actions=advance.choose_other_canaries,
         targets=BEFORE_VERIFYING,
         when="all canaries were scaled in or replaced",
@@ -593,7 +611,7 @@ _WORK = (
     Transition(
         id="TemplatePatched",
         states=AFTER_CANARY,
-        condition=_pending(advance.template_update),
+        condition=_if_pending(advance.template_update),
         actions=advance.patch_template,
         when="the template is to follow and does not have the size",
         then="patch the template",
@@ -602,7 +620,7 @@ _WORK = (
     Transition(
         id="TemplateUnobserved",
         states=AFTER_CANARY,
-        condition=_pending(advance.awaits_controller),
+        condition=_if_pending(advance.awaits_controller),
         actions=_poll(lambda _: "the workload's controller has not observed the changed template yet"),
         when="pods are to be evicted, and their controller has yet to see the template",
         then="wait",
@@ -610,16 +628,16 @@ _WORK = (
     Transition(
         id="RenewalRecorded",
         states=PROMOTING,
-        condition=_pending(advance.needs_renewal),
-        actions=lambda seen: [advance.update_change(seen, renewed_at=seen.now)],
+        condition=_if_pending(advance.needs_renewal),
+        actions=lambda observation: [advance.update_change(observation, renewed_at=observation.now)],
         when="for the first time, a recreated pod came with another size, maybe from the template before",
         then="record that pods must have the size from now on",
     ),
     Transition(
         id="PodsChanged",
         states=FORWARD,
-        condition=_pending(advance.pod_work),
-        actions=lambda seen: [*advance.pod_work(seen)],
+        condition=_if_pending(advance.pod_work),
+        actions=lambda observation: [*advance.pod_work(observation)],
         when="pods do not have the size",
         then="resize them; or evict one, where pods are recreated or a StatefulSet skips it",
     ),
@@ -630,8 +648,8 @@ _MOVES = (
     Transition(
         id="MoveRecorded",
         states=BEFORE_VERIFYING,
-        condition=lambda seen: stalls.pods_to_move(seen) and not seen.change.evicts_pods,
-        actions=lambda seen: [advance.update_change(seen, evicts_pods=True)],
+        condition=lambda observation: stalls.pods_to_move(observation) and not observation.change.evicts_pods,
+        actions=lambda observation: [advance.update_change(observation, evicts_pods=True)],
         when="the node of a pod has no capacity, and the pod may be evicted and returns large enough",
         then="record that pods are evicted",
         deadlines=("deferred",),
@@ -639,15 +657,17 @@ _MOVES = (
     Transition(
         id="MoveOutsideWindow",
         states=BEFORE_VERIFYING,
-        condition=lambda seen: stalls.pods_to_move(seen) and not conflicts.is_window_open(seen),
-        actions=lambda seen: [conflicts.wait_for_window(seen)],
+        condition=lambda observation: (
+            stalls.pods_to_move(observation) and not conflicts.is_window_open(observation)
+        ),
+        actions=lambda observation: [conflicts.wait_for_window(observation)],
         when="a pod is to be evicted, and no window is open",
         then="wait for one",
     ),
     Transition(
         id="MoveUnhealthy",
         states=BEFORE_VERIFYING,
-        condition=lambda seen: stalls.pods_to_move(seen) and seen.unavailable_pods,
+        condition=lambda observation: stalls.pods_to_move(observation) and observation.unavailable_pods,
         actions=_poll(advance.unavailable_reason),
         when="a pod is to be evicted, and more than a tenth of the pods are missing or not ready",
         then="wait",
@@ -668,7 +688,7 @@ _SETTLING = (
     Transition(
         id="Settling",
         states=BEFORE_VERIFYING,
-        condition=_awaited(lambda seen: not advance.crashing_pods(seen)),
+        condition=_if_awaited(lambda observation: not advance.crashing_pods(observation)),
         actions=_poll(advance.unsettled_reason),
         when="pods do not have the size in effect yet",
         then="wait",
@@ -676,7 +696,7 @@ _SETTLING = (
     Transition(
         id="CrashLooping",
         states=BEFORE_VERIFYING,
-        condition=_awaited(lambda seen: not advance.is_crash_overdue(seen)),
+        condition=_if_awaited(lambda observation: not advance.is_crash_overdue(observation)),
         actions=_poll(advance.crash_wait_reason),
         when="the remaining pods crash before they can be resized",
         then="wait for a moment in which they run",
@@ -686,14 +706,20 @@ _SETTLING = (
         BEFORE_VERIFYING,
         advance.crash_wait_reason,
         "all pods crash before they can be resized",
-        condition=_awaited(lambda seen: len(advance.crashing_pods(seen)) == len(advance.phase_pods(seen))),
+        condition=_if_awaited(
+            lambda observation: (
+                len(advance.crashing_pods(observation)) == len(advance.phase_pods(observation))
+            )
+        ),
         not_at_fault=True,
         deadlines=("canary.observation", "canary.evidenceTimeout"),
     ),
     Transition(
         id="LatePodSettling",
         states=VERIFYING,
-        condition=lambda seen: advance.unsettled_reason(seen) and not advance.is_overdue(seen),
+        condition=lambda observation: (
+            advance.unsettled_reason(observation) and not advance.is_overdue(observation)
+        ),
         actions=_poll(advance.unsettled_reason),
         when="a pod created later does not have the size in effect yet",
         then="wait",
@@ -703,14 +729,14 @@ _SETTLING = (
     _reverting_row(
         "LatePodUnsettled",
         VERIFYING,
-        lambda seen: (
-            f"{advance.unsettled_reason(seen)}, after the deadline for pods created during the change"
+        lambda observation: (
+            f"{advance.unsettled_reason(observation)}, after the deadline for pods created during the change"
         ),
         "a pod created later does not get the size, and the change was neither in place nor OOM relief",
-        condition=lambda seen: (
-            advance.unsettled_reason(seen)
-            and seen.change.method is not UpdateMethod.IN_PLACE
-            and not seen.change.relief
+        condition=lambda observation: (
+            advance.unsettled_reason(observation)
+            and observation.change.method is not UpdateMethod.IN_PLACE
+            and not observation.change.relief
         ),
         deadlines=("canary.observation", "canary.evidenceTimeout", "late_pods"),
     ),
@@ -721,7 +747,7 @@ _WATCHING = (
         id="AllPodsSettled",
         states=PROMOTING,
         condition=_always,
-        actions=lambda seen: [advance.record_settled(seen, phase=Phase.VERIFYING)],
+        actions=lambda observation: [advance.record_settled(observation, phase=Phase.VERIFYING)],
         targets=VERIFYING,
         when="all pods have the size in effect, but those that crash",
         then="start to observe all pods",
@@ -730,15 +756,15 @@ _WATCHING = (
     Transition(
         id="CanariesSettled",
         states=WATCHED,
-        condition=lambda seen: not seen.change.settled,
-        actions=lambda seen: [advance.record_settled(seen)],
+        condition=lambda observation: not observation.change.settled,
+        actions=lambda observation: [advance.record_settled(observation)],
         when="all canaries have the size in effect, but those that crash",
         then="start to observe them",
     ),
     Transition(
         id="Observing",
         states=WATCHED,
-        condition=lambda seen: seen.now < advance.observed_until(seen),
+        condition=lambda observation: observation.now < advance.observed_until(observation),
         actions=advance.wait_for_observation,
         when="the observation is not over",
         then="wait",
@@ -746,7 +772,9 @@ _WATCHING = (
     Transition(
         id="EvidenceAwaited",
         states=WATCHED,
-        condition=lambda seen: advance.missing_evidence(seen) and not advance.is_evidence_overdue(seen),
+        condition=lambda observation: (
+            advance.missing_evidence(observation) and not advance.is_evidence_overdue(observation)
+        ),
         actions=advance.wait_for_evidence,
         when="throttling or a guardrail is unknown, or all observed pods were replaced",
         then="wait",
@@ -754,8 +782,8 @@ _WATCHING = (
     _reverting_row(
         "EvidenceMissing",
         WATCHED,
-        lambda seen: (
-            f"the change could not be verified within canary.evidenceTimeout: {advance.missing_evidence(seen)}"
+        lambda observation: (
+            f"the change could not be verified within canary.evidenceTimeout: {advance.missing_evidence(observation)}"
         ),
         "evidence is still missing",
         condition=advance.missing_evidence,
@@ -764,8 +792,8 @@ _WATCHING = (
     Transition(
         id="CanaryOutsideWindow",
         states=CANARY,
-        condition=lambda seen: not conflicts.is_window_open(seen),
-        actions=lambda seen: [conflicts.wait_for_window(seen)],
+        condition=lambda observation: not conflicts.is_window_open(observation),
+        actions=lambda observation: [conflicts.wait_for_window(observation)],
         when="the canaries are healthy, and no window is open",
         then="wait for one",
     ),
@@ -773,7 +801,7 @@ _WATCHING = (
         id="CanaryHealthy",
         states=CANARY,
         condition=_always,
-        actions=lambda seen: [advance.enter_phase(seen, phase=Phase.PROMOTING)],
+        actions=lambda observation: [advance.enter_phase(observation, phase=Phase.PROMOTING)],
         targets=PROMOTING,
         when="the canaries are healthy",
         then="give the size to all pods",
@@ -795,7 +823,7 @@ _REVERT = (
     Transition(
         id="FittingPartResized",
         states=REVERTING,
-        condition=lambda seen: seen.change.abandoned_at and revert.fitting_resizes(seen),
+        condition=lambda observation: observation.change.abandoned_at and revert.fitting_resizes(observation),
         actions=revert.fitting_resizes,
         when="the revert was given up, and pods wait for more than their node has",
         then="resize them to the part that fits",
@@ -803,7 +831,7 @@ _REVERT = (
     Transition(
         id="RevertedInPart",
         states=REVERTING,
-        condition=lambda seen: seen.change.abandoned_at,
+        condition=lambda observation: observation.change.abandoned_at,
         actions=revert.finish_revert,
         targets=IDLE,
         when="the revert was given up",
@@ -839,7 +867,7 @@ _REVERT = (
         id="SkippedPodEvicted",
         states=REVERTING,
         condition=revert.skipped_pods,
-        actions=lambda seen: [revert.evict_skipped_pod(seen)],
+        actions=lambda observation: [revert.evict_skipped_pod(observation)],
         when="the controller of a StatefulSet skips a pod that is not ready",
         then="evict it",
     ),
@@ -871,8 +899,8 @@ _REVERT = (
     Transition(
         id="EvictionRecorded",
         states=REVERTING,
-        condition=lambda seen: revert.stuck_pods(seen) and not seen.change.evicts_pods,
-        actions=lambda seen: [advance.update_change(seen, evicts_pods=True)],
+        condition=lambda observation: revert.stuck_pods(observation) and not observation.change.evicts_pods,
+        actions=lambda observation: [advance.update_change(observation, evicts_pods=True)],
         when="a pod cannot go back where it is, and may be evicted",
         then="record that pods are evicted",
         deadlines=("deferred", "crash_loop"),

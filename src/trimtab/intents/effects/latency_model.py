@@ -271,8 +271,8 @@ def _prior_spread(prior: LatencyModel, seen: Sequence[EffectSample], size: int) 
 def _candidate_edges(seen: Sequence[EffectSample]) -> tuple[float, ...]:
     """Return the shapes that the samples can distinguish."""
     sizes = {each.inputs.cpu for each in seen if not each.is_censored}
-    told = len(sizes) >= MIN_SIZES and max(sizes) >= MIN_SIZE_RATIO * min(sizes)
-    return (latency_curve.SUM_EDGE, latency_curve.MAX_EDGE) if told else (latency_curve.SUM_EDGE,)
+    has_enough_sizes = len(sizes) >= MIN_SIZES and max(sizes) >= MIN_SIZE_RATIO * min(sizes)
+    return (latency_curve.SUM_EDGE, latency_curve.MAX_EDGE) if has_enough_sizes else (latency_curve.SUM_EDGE,)
 
 
 def _busiest_sample(seen: Sequence[EffectSample]) -> EffectSample:
@@ -280,13 +280,13 @@ def _busiest_sample(seen: Sequence[EffectSample]) -> EffectSample:
     known = [each for each in seen if not each.is_censored]
     if not known:
         return max(seen, key=lambda each: each.inputs.replicas * each.inputs.cpu)
-    told = [each for each in known if not isnan(each.inputs.load)]
+    with_load = [each for each in known if not isnan(each.inputs.load)]
     fullest = max(
-        told or known,
-        key=lambda each: (each.inputs.load if told else 1.0) / (each.inputs.replicas * each.inputs.cpu),
+        with_load or known,
+        key=lambda each: (each.inputs.load if with_load else 1.0) / (each.inputs.replicas * each.inputs.cpu),
     )
     return (
         fullest
-        if told or fullest.cpu_utilisation is not None
+        if with_load or fullest.cpu_utilisation is not None
         else replace(fullest, cpu_utilisation=UNRECORDED_UTILISATION)
     )

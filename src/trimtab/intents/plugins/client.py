@@ -176,7 +176,7 @@ class RemotePlanner:
         for each in actuators:
             entry = request.actuators.add(name=each.name)
             entry.settings.update(dict(self._settings.get(each.name, {})))
-        trouble = BUDGET_EXHAUSTED
+        problem = BUDGET_EXHAUSTED
         if not self._time_budget.is_exhausted:
             try:
                 if (answer := self._request_plan(request)) is not None:
@@ -185,11 +185,11 @@ class RemotePlanner:
                     return plan
             except InvalidMessageError as error:
                 self._plugin.mark_failed(str(error))
-            trouble = self._plugin.last_error
+            problem = self._plugin.last_error
         plan = self._fallback.plan(
             state, goal, actuators=actuators, effects=effects, limits=limits, now=now, budget=budget
         )
-        why = f"planner {self._plugin.info.name} returned no usable plan: {trouble}"
+        why = f"planner {self._plugin.info.name} returned no usable plan: {problem}"
         return msgspec.structs.replace(plan, why=(*plan.why, why))
 
     def _request_plan(self, request: pb.PlanRequest) -> pb.PlanResponse | None:

@@ -269,18 +269,18 @@ class Emulation:
 
     async def _open_meter(self, stack: AsyncExitStack) -> MeterFunction:
         """Choose how usage is read: from the kernel's counters or from a usage source."""
-        place = self._config
-        if place.source == CADVISOR:
-            settings = KubeletSettings(**place.source_settings)
+        config = self._config
+        if config.source == CADVISOR:
+            settings = KubeletSettings(**config.source_settings)
             return partial(
-                self._read_counters, Cadvisor(self._client, namespace=place.namespace, settings=settings)
+                self._read_counters, Cadvisor(self._client, namespace=config.namespace, settings=settings)
             )
         opened: Source[Any] = await stack.enter_async_context(
-            source(place.source, client=self._client, **place.source_settings)
+            source(config.source, client=self._client, **config.source_settings)
         )
         health = await opened.check()
         if not health.ok:
-            raise TrimtabError(f"--source {place.source}: {health.detail}; {health.advice}")
+            raise TrimtabError(f"--source {config.source}: {health.detail}; {health.advice}")
         return partial(self._read_source, opened)
 
     async def _read_source(

@@ -56,16 +56,16 @@ class UtilizationState:
         self.workloads[name] = profiles
 
     def register(self, pod: str, *, service: str, workload: str, series: str) -> None:
-        courses = self.workloads.get(workload)
-        if courses is None:
+        profiles = self.workloads.get(workload)
+        if profiles is None:
             raise TrimtabError(
                 f"workload {workload}: was not uploaded; there are: {', '.join(self.workloads)}"
             )
-        if series not in courses:
+        if series not in profiles:
             raise TrimtabError(
-                f"workload {workload}: has no series {series}; there are: {', '.join(courses)}"
+                f"workload {workload}: has no series {series}; there are: {', '.join(profiles)}"
             )
-        self.pods[pod] = RegisteredPod(service, courses[series])
+        self.pods[pod] = RegisteredPod(service, profiles[series])
 
     async def connect(self, pod: str) -> PodDemand:
         """Tell the pod what to use first; it has to hear that."""
@@ -158,9 +158,9 @@ class _Routes:
     async def upload(self, request: web.Request) -> web.Response:
         """`{"step": 300, "series": {"web-0": {"cpu": [...], "memory": [...]}}}`, cores and bytes."""
         body = await request.json()
-        courses = {name: _parse_profile(each, float(body["step"])) for name, each in body["series"].items()}
-        self._state.upload(request.match_info["workload"], courses)
-        return web.json_response({"series": list(courses)})
+        profiles = {name: _parse_profile(each, float(body["step"])) for name, each in body["series"].items()}
+        self._state.upload(request.match_info["workload"], profiles)
+        return web.json_response({"series": list(profiles)})
 
     async def register(self, request: web.Request) -> web.Response:
         """`{"service": "web-0", "workload": "shop", "series": "web-0"}`."""

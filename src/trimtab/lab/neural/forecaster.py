@@ -178,13 +178,13 @@ def _find_cheapest_size(
     sizes: Floats, over: Floats, price: float, under: float, unserved: float, costs: Floats
 ) -> int:
     """Return the size of least expected cost, and the cost of each."""
-    lack, best = 0.0, sizes.size - 1
-    for place in range(sizes.size - 1, -1, -1):
-        if place < sizes.size - 1:
-            lack += (sizes[place + 1] - sizes[place]) * (over[place] + over[place + 1]) / 2
-        costs[place] = price * sizes[place] + under * over[place] + unserved * lack
-        if costs[place] < costs[best]:
-            best = place
+    shortfall, best = 0.0, sizes.size - 1
+    for index in range(sizes.size - 1, -1, -1):
+        if index < sizes.size - 1:
+            shortfall += (sizes[index + 1] - sizes[index]) * (over[index] + over[index + 1]) / 2
+        costs[index] = price * sizes[index] + under * over[index] + unserved * shortfall
+        if costs[index] < costs[best]:
+            best = index
     return best
 
 

@@ -65,13 +65,13 @@ class Autoscaler:
         return self._world.nodes.fits_empty_node(0, *sum_requests(pod.applied))
 
     def _remove_node(self) -> None:
-        world, ground = self._world, self._world.nodes
+        world, nodes = self._world, self._world.nodes
         # Like the Cluster Autoscaler, which takes the larger of both: a node full of memory is in use even if
         # its CPUs idle.
         shares = np.maximum(
-            1 - ground.cpu_left / ground.allocatable_cpu, 1 - ground.memory_left / ground.allocatable_memory
+            1 - nodes.cpu_left / nodes.allocatable_cpu, 1 - nodes.memory_left / nodes.allocatable_memory
         )
-        candidates = np.flatnonzero(ground.active)
+        candidates = np.flatnonzero(nodes.active)
         # The pods of the last node could go nowhere.
         if len(candidates) < 2:
             return
@@ -81,7 +81,7 @@ class Autoscaler:
         pods = [pod for pod in world.pods.values() if pod.node == node]
         if not self._fits_elsewhere(pods, without=node):
             return
-        ground.deactivate(node)
+        nodes.deactivate(node)
         self._changed_at = world.now
         for pod in pods:
             world.record_event(pod.workload, pod.name, "Normal", "Drained", "the node is no longer needed")
@@ -90,13 +90,13 @@ class Autoscaler:
 
     def _fits_elsewhere(self, pods: list[SimulatedPod], *, without: int) -> bool:
         """Return whether all of these pods fit on other nodes."""
-        ground = self._world.nodes
-        cpu, memory, pods_left = ground.cpu_left.copy(), ground.memory_left.copy(), ground.pods_left.copy()
+        nodes = self._world.nodes
+        cpu, memory, pods_left = nodes.cpu_left.copy(), nodes.memory_left.copy(), nodes.pods_left.copy()
         pods_left[without] = 0
         # Largest first: small pods would break up the space that only a large one cannot find elsewhere.
         for size in sorted((sum_requests(pod.applied) for pod in pods), reverse=True):
             node = select_node(
-                *size, cpu, memory, pods_left, ground.allocatable_cpu, ground.allocatable_memory, True
+                *size, cpu, memory, pods_left, nodes.allocatable_cpu, nodes.allocatable_memory, True
             )
             if node == UNSCHEDULED:
                 return False

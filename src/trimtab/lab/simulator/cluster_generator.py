@@ -94,7 +94,7 @@ def generate_cluster_from_trace(
 
     A series without any CPU is left out; one without any memory holds a little, for no process runs in none.
     """
-    chance = np.random.default_rng([seed, 20])
+    rng = np.random.default_rng([seed, 20])
     demand = _fill_missing_memory(demand)
     found: list[WorkloadSpec] = []
     taken: set[str] = set()
@@ -104,15 +104,15 @@ def generate_cluster_from_trace(
         called = _make_unique_name(name, series, taken=taken)
         taken.add(called)
         service = is_service[series] if is_service else False
-        many = replicas or int(chance.integers(2, 9) if service else chance.choice([1, 1, 2, 3]))
+        many = replicas or int(rng.integers(2, 9) if service else rng.choice([1, 1, 2, 3]))
         resources = _guess_resources(
-            demand.cpu[:, series], demand.memory[:, series], chance, node_cpu, node_memory
+            demand.cpu[:, series], demand.memory[:, series], rng, node_cpu, node_memory
         )
         found.append(
             WorkloadSpec(
                 name=called,
                 namespace=namespaces[series] if namespaces else "default",
-                kind="StatefulSet" if not service and chance.random() < 0.3 else "Deployment",
+                kind="StatefulSet" if not service and rng.random() < 0.3 else "Deployment",
                 replicas=many,
                 containers=(ContainerSpec(demand_series=series, resources=resources),),
                 service=_build_service(demand.cpu[:, series]) if service else None,

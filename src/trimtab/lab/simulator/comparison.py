@@ -105,11 +105,11 @@ class PolicyRun:
     history: list[ClusterMetrics] = field(default_factory=list)
     event_counts: Counter[str] = field(default_factory=Counter)
 
-    def record(self, moment: ClusterMetrics) -> None:
-        self.history.append(moment)
-        if moment.at > self.counted_from:
+    def record(self, metrics: ClusterMetrics) -> None:
+        self.history.append(metrics)
+        if metrics.at > self.counted_from:
             self.event_counts.update(
-                each.reason for each in moment.events if each.pod or each.reason != "Resized"
+                each.reason for each in metrics.events if each.pod or each.reason != "Resized"
             )
 
     def metric_series(self, name: str, *, counted: bool = False) -> Floats:

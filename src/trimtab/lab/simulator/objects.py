@@ -91,7 +91,7 @@ class SimulatedWorkload:
         if self.spec.kind == "StatefulSet":
             taken = set(self.pods)
             return next(
-                name for place in range(len(taken) + 1) if (name := f"{self.spec.name}-{place}") not in taken
+                name for index in range(len(taken) + 1) if (name := f"{self.spec.name}-{index}") not in taken
             )
         template = derive_letters(f"{self.uid}/{self.revision}", 10)
         return f"{self.spec.name}-{template}-{derive_letters(f'{self.uid}/{self.created_count}', 5)}"
@@ -152,15 +152,15 @@ class SimulatedPod:
             resize=self.resize,
         )
 
-    def _build_container_state(self, place: int) -> ContainerStatus:
-        waits = not self.ready and self.last_exits[place] is not None
+    def _build_container_state(self, index: int) -> ContainerStatus:
+        waits = not self.ready and self.last_exits[index] is not None
         return ContainerStatus(
-            name=self.containers[place].name,
+            name=self.containers[index].name,
             ready=self.ready,
-            restarts=self.restarts[place],
+            restarts=self.restarts[index],
             waiting_reason="CrashLoopBackOff" if waits else "",
-            actual_resources=self.applied[place],
-            last_termination=self.last_exits[place],
+            actual_resources=self.applied[index],
+            last_termination=self.last_exits[index],
         )
 
 
@@ -175,8 +175,8 @@ def derive_letters(text: str, count: int) -> str:
     number = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
     found = []
     for _ in range(count):
-        number, place = divmod(number, len(_LETTERS))
-        found.append(_LETTERS[place])
+        number, index = divmod(number, len(_LETTERS))
+        found.append(_LETTERS[index])
     return "".join(found)
 
 

@@ -140,12 +140,12 @@ def step(
 def _step(
     containers: Containers, nodes: Nodes, cpu: Floats, memory: Floats, now: float, seconds: float
 ) -> int:
-    for place in range(len(nodes.cpu)):
-        nodes.cpu[place], nodes.memory[place], nodes.kills[place] = 0.0, 0.0, 0
+    for index in range(len(nodes.cpu)):
+        nodes.cpu[index], nodes.memory[index], nodes.kills[index] = 0.0, 0.0, 0
     held_back = _apply_demand(containers, nodes, cpu, memory, now, seconds)
     contended = False
-    for place in range(len(nodes.cpu)):
-        if nodes.cpu[place] > nodes.cpu_capacity[place] or nodes.memory[place] > nodes.memory_capacity[place]:
+    for index in range(len(nodes.cpu)):
+        if nodes.cpu[index] > nodes.cpu_capacity[index] or nodes.memory[index] > nodes.memory_capacity[index]:
             contended = True
             break
     # In most steps no node is contended, and the rows need not be grouped.
@@ -173,10 +173,10 @@ def _apply_demand(
     killed = False
     end = now + seconds
     for row in range(len(containers.node)):
-        place = containers.node[row]
+        index = containers.node[row]
         containers.killed[row] = NOT_KILLED
         resumes = containers.runs_from[row]
-        if place < 0 or resumes >= end:
+        if index < 0 or resumes >= end:
             containers.cpu[row] = 0.0
             containers.memory[row] = 0.0
             continue
@@ -191,7 +191,7 @@ def _apply_demand(
             # The container starts within this step and uses CPU only for the rest of it.
             wanted *= (end - resumes) / seconds
         containers.cpu[row] = wanted
-        nodes.cpu[place] += wanted
+        nodes.cpu[index] += wanted
         if held > containers.memory_limit[row]:
             containers.memory[row] = containers.memory_limit[row]
             # Its memory does not count on the node: the kernel killed the container before it could hold more.
@@ -199,7 +199,7 @@ def _apply_demand(
             killed = True
         else:
             containers.memory[row] = held
-            nodes.memory[place] += held
+            nodes.memory[index] += held
     return killed
 
 
@@ -207,11 +207,11 @@ def _apply_demand(
 def group_rows_by_node(node: Indices, many: int) -> tuple[Indices, Indices]:
     """All rows that stand somewhere, those of a node together, and where those of each node begin and end."""
     firsts = np.zeros(many + 1, np.int32)
-    for place in node:
-        if place >= 0:
-            firsts[place + 1] += 1
-    for place in range(many):
-        firsts[place + 1] += firsts[place]
+    for index in node:
+        if index >= 0:
+            firsts[index + 1] += 1
+    for index in range(many):
+        firsts[index + 1] += firsts[index]
     rows = np.empty(firsts[many], np.int32)
     ends = firsts[:many].copy()
     for row in range(len(node)):
@@ -225,31 +225,31 @@ def group_rows_by_node(node: Indices, many: int) -> tuple[Indices, Indices]:
 def _resolve_contention(containers: Containers, nodes: Nodes) -> None:
     """Share CPU and kill for memory on the nodes that are asked for more than they have."""
     rows, firsts = group_rows_by_node(containers.node, len(nodes.cpu))
-    for place in range(len(nodes.cpu)):
-        node_rows = rows[firsts[place] : firsts[place + 1]]
-        if nodes.cpu[place] > nodes.cpu_capacity[place]:
-            _share_cpu(containers.cpu_request, containers.cpu, node_rows, nodes.cpu_capacity[place])
-            nodes.cpu[place] = 0.0
+    for index in range(len(nodes.cpu)):
+        node_rows = rows[firsts[index] : firsts[index + 1]]
+        if nodes.cpu[index] > nodes.cpu_capacity[index]:
+            _share_cpu(containers.cpu_request, containers.cpu, node_rows, nodes.cpu_capacity[index])
+            nodes.cpu[index] = 0.0
             for row in node_rows:
-                nodes.cpu[place] += containers.cpu[row]
+                nodes.cpu[index] += containers.cpu[row]
         # One victim at a time, as the kernel does: a single kill is often enough.
-        while nodes.memory[place] > nodes.memory_capacity[place]:
+        while nodes.memory[index] > nodes.memory_capacity[index]:
             victim = _select_oom_victim(
                 containers.memory,
                 containers.memory_request,
                 containers.qos,
                 containers.killed,
                 node_rows,
-                nodes.memory_capacity[place],
+                nodes.memory_capacity[index],
             )
             if victim < 0:
                 break
             containers.killed[victim] = KILLED_BY_NODE
             # Subtracting the victim would leave rounding errors: sum again, so that an empty node has exactly 0.
-            nodes.memory[place] = 0.0
+            nodes.memory[index] = 0.0
             for row in node_rows:
                 if containers.killed[row] == NOT_KILLED:
-                    nodes.memory[place] += containers.memory[row]
+                    nodes.memory[index] += containers.memory[row]
 
 
 @njit(cache=True, error_model="numpy")

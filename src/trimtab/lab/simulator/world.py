@@ -221,14 +221,14 @@ class SimulatedWorld:
     def _record_kills(self) -> None:
         containers = self.container_arrays.containers
         for row in np.flatnonzero(containers.killed != NOT_KILLED).tolist():
-            pod, place = self._by_row[row]
+            pod, index = self._by_row[row]
             by_limit = containers.killed[row] == KILLED_BY_LIMIT
             # As the kubelet writes it: the operator learns of a kill from the container status alone.
-            pod.last_exits[place] = ContainerTermination("OOMKilled", 137, int(self.now))
-            pod.restarts[place] = int(containers.restarts[row])
+            pod.last_exits[index] = ContainerTermination("OOMKilled", 137, int(self.now))
+            pod.restarts[index] = int(containers.restarts[row])
             why = "the pod's memory limit" if by_limit else "the node ran out of memory"
             self.record_event(
-                pod.workload, pod.name, "Warning", "OOMKilled", f"{pod.containers[place].name}: {why}"
+                pod.workload, pod.name, "Warning", "OOMKilled", f"{pod.containers[index].name}: {why}"
             )
             self.mark_changed(pod)
             self.due_times.put(pod.uid, float(containers.runs_from[row]))
@@ -250,9 +250,9 @@ class SimulatedWorld:
                 workload=workload.number,
                 burst=each.burst,
                 # Only the first container answers requests: with sidecars the load would count several times.
-                cpu_seconds=service if place == 0 else 0.0,
+                cpu_seconds=service if index == 0 else 0.0,
             )
-            for place, each in enumerate(spec.containers)
+            for index, each in enumerate(spec.containers)
         )
         pod = SimulatedPod(
             name=name,
@@ -273,9 +273,9 @@ class SimulatedWorld:
         self._capacity_changed = True  # the new pod must be scheduled, as if capacity had become free
         workload.pods[name] = pod
         self.pods[pod.uid] = self.pending[pod.uid] = pod
-        for place, row in enumerate(rows):
-            self._by_row[row] = pod, place
-            self.container_arrays.set_resources(row, pod.applied[place])
+        for index, row in enumerate(rows):
+            self._by_row[row] = pod, index
+            self.container_arrays.set_resources(row, pod.applied[index])
             self.container_arrays.containers.qos[row] = _QOS[pod_requests.qos_class(pod.applied)]
         self.mark_changed(pod)
         self.mark_changed(workload)

@@ -42,10 +42,10 @@ class Examples(NamedTuple):
 
 def build_examples(trace: Trace, *, seed: int, most: int) -> tuple[Examples, Examples]:
     """At most so many examples of CPU, and of memory (of which the hour's peak counts)."""
-    chance = np.random.default_rng(seed)
-    cpu = _build_resource_examples(trace, trace.cpu, chance, limit=MAX_PLAUSIBLE_CPU, peaks=False, most=most)
+    rng = np.random.default_rng(seed)
+    cpu = _build_resource_examples(trace, trace.cpu, rng, limit=MAX_PLAUSIBLE_CPU, peaks=False, most=most)
     memory = _build_resource_examples(
-        trace, trace.memory, chance, limit=MAX_PLAUSIBLE_MEMORY, peaks=True, most=most
+        trace, trace.memory, rng, limit=MAX_PLAUSIBLE_MEMORY, peaks=True, most=most
     )
     return cpu, memory
 

@@ -104,12 +104,12 @@ class ForecasterLearner(Learner):
         return super().settings | {"traces": self._traces}
 
     def learn(self) -> dict[str, float]:
-        chance, losses = self.make_rng(), []
+        rng, losses = self.make_rng(), []
         for _ in range(self.config.steps):
             batch = {}
             for name in self.tree["networks"]:
                 shown, outcome = self._training_examples[name]
-                rows = chance.integers(len(shown), size=self.config.batch)
+                rows = rng.integers(len(shown), size=self.config.batch)
                 batch[name] = (shown[rows], outcome[rows])
             self.tree, loss = self._compiled.step(self.tree, batch)
             losses.append(loss)

@@ -91,9 +91,9 @@ class PpoLearner(AgentLearner):
             (better + expected[:-1])[known].astype(np.float32),
         )
         before = {"agent": self.tree["agent"], "spread": self.tree["spread"]}
-        chance, batch = self.make_rng(1), min(self.config.batch, len(flat[0]))
+        rng, batch = self.make_rng(1), min(self.config.batch, len(flat[0]))
         for _ in range(self.config.passes):
-            order = chance.permutation(len(flat[0]))
+            order = rng.permutation(len(flat[0]))
             for start in range(0, len(order) - batch + 1, batch):
                 rows = order[start : start + batch]
                 self.tree = self._compiled.step(self.tree, before, *(part[rows] for part in flat))

@@ -67,10 +67,10 @@ class RolloutShard:
 
 def run_shard(shard: RolloutShard) -> Rollout:
     """The shard's episodes."""
-    chance = np.random.default_rng(shard.seed)
+    rng = np.random.default_rng(shard.seed)
     settings = vars(shard.config)
     env = SizingVector(shard.containers, **settings)
-    view, _ = env.reset(seed=int(chance.integers(2**31)))
+    view, _ = env.reset(seed=int(rng.integers(2**31)))
     hours = shard.config.hours
     seen = np.empty((hours + 1, shard.containers, OBSERVATION_SIZE), np.float32)
     chosen = np.empty((hours, shard.containers, ACTION_SIZE), np.float32)
@@ -79,7 +79,7 @@ def run_shard(shard: RolloutShard) -> Rollout:
     costs: list[Floats] = []
     for hour in range(hours):
         seen[hour] = view
-        chosen[hour] = choose_actions(shard, view, chance)
+        chosen[hour] = choose_actions(shard, view, rng)
         view, reward, _, _, info = env.step((1.0 / (1.0 + np.exp(-chosen[hour]))).astype(np.float32))
         rewards[hour], measured[hour] = reward, info["measured"]
         costs.append(np.stack([info[name] for name in shard.config.weights._fields], axis=1))

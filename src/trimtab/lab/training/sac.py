@@ -82,11 +82,11 @@ class SacLearner(AgentLearner):
         if self.updates_done == 0:
             self._fit_scaling(rollout)
         seen, chosen, rewards, then = self._collect_transitions()
-        chance = self.make_rng(1)
+        rng = self.make_rng(1)
         for _ in range(self.config.steps):
-            rows = chance.integers(len(seen), size=self.config.batch)
+            rows = rng.integers(len(seen), size=self.config.batch)
             batch = (part[rows].astype(np.float32) for part in (seen, chosen, rewards, then))
-            strays = chance.standard_normal((2, self.config.batch, ACTION_SIZE)).astype(np.float32)
+            strays = rng.standard_normal((2, self.config.batch, ACTION_SIZE)).astype(np.float32)
             self.tree = self._compiled.step(self.tree, strays, *batch)
         return {**self.compute_figures(rollout), "price": float(np.exp(self.tree["price"]))}
 
@@ -172,8 +172,8 @@ def _compile_steps(rate: float, discount: float, follow: float, undecided: float
             own_action, likely = sample_action(learned["agent"], seen, strays[1])
             fixed = jax.lax.stop_gradient(learned["critics"])
             worth = jnp.minimum(*(_q_value(fixed[name], seen, own_action) for name in CRITICS))
-            lack = jax.lax.stop_gradient(likely + undecided).mean()
-            return miss + (price * likely - worth).mean() - learned["price"] * lack
+            surplus_entropy = jax.lax.stop_gradient(likely + undecided).mean()
+            return miss + (price * likely - worth).mean() - learned["price"] * surplus_entropy
 
         learned = {name: tree[name] for name in ("agent", "critics", "price")}
         gradients = jax_network.mask_fixed(jax.grad(loss)(learned))

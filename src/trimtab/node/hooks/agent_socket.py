@@ -43,11 +43,11 @@ class AgentClient:
     deadline: float = 1.0
     """The seconds that a container may wait for it."""
 
-    async def __call__(self, subject: RuntimeContainer) -> Adjustment:
+    async def __call__(self, container: RuntimeContainer) -> Adjustment:
         async with asyncio.timeout(self.deadline):
             reader, writer = await asyncio.open_unix_connection(str(self.path), limit=MAX_LINE_BYTES)
             try:
-                writer.write(msgspec.json.encode(subject) + b"\n")
+                writer.write(msgspec.json.encode(container) + b"\n")
                 return msgspec.json.decode(await reader.readline(), type=Adjustment)
             finally:
                 writer.close()
@@ -62,8 +62,8 @@ async def serve_agent_socket(
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT):
-                subject = msgspec.json.decode(await reader.readline(), type=RuntimeContainer)
-                wanted = await decide(subject)
+                container = msgspec.json.decode(await reader.readline(), type=RuntimeContainer)
+                wanted = await decide(container)
                 writer.write(msgspec.json.encode(wanted) + b"\n")
                 await writer.drain()
                 count_result("adjusted" if wanted else "unchanged")

@@ -162,13 +162,15 @@ class NriPlugin:
     async def _shutdown(self, _: pb.Empty) -> pb.Empty:
         return pb.Empty()
 
-    async def _decide_adjustment(self, subject: RuntimeContainer) -> Adjustment:
+    async def _decide_adjustment(self, container: RuntimeContainer) -> Adjustment:
         """Decide an adjustment; no change if that fails or takes too long."""
         try:
             async with asyncio.timeout(self._deadline):
-                wanted = await self._decide(subject)
+                wanted = await self._decide(container)
         except Exception as error:  # noqa: BLE001 - fail-open: the container must start
-            log.warning("nri.adjustment_failed", pod=f"{subject.namespace}/{subject.pod}", reason=repr(error))
+            log.warning(
+                "nri.adjustment_failed", pod=f"{container.namespace}/{container.pod}", reason=repr(error)
+            )
             self._count("failed")
             return Adjustment()
         self._count("adjusted" if wanted else "unchanged")

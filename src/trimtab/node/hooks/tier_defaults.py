@@ -28,16 +28,16 @@ from trimtab.node.model import TIER_LABEL, NodeView, Tier, resolve_cache_tier, r
 ReadKnob = Callable[[KnobRef], Value | None]
 
 
-def parse_qos_class(subject: RuntimeContainer) -> QosClass:
+def parse_qos_class(container: RuntimeContainer) -> QosClass:
     """Return the QoS class by the cgroup parent, which is a path or only the name of a slice."""
-    found = (qos for qos in QosClass if qos.value.lower() in subject.cgroup_parent.lower())
+    found = (qos for qos in QosClass if qos.value.lower() in container.cgroup_parent.lower())
     return next(found, QosClass.GUARANTEED)
 
 
-def resolve_container_tier(subject: RuntimeContainer, allowed: TierNamespacesSpec) -> Tier:
+def resolve_container_tier(container: RuntimeContainer, allowed: TierNamespacesSpec) -> Tier:
     """Return the tier by the label, if the namespace may choose it, or by the QoS class."""
-    label = subject.labels.get(TIER_LABEL)
-    return resolve_tier(label, parse_qos_class(subject), subject.namespace, allowed)
+    label = container.labels.get(TIER_LABEL)
+    return resolve_tier(label, parse_qos_class(container), container.namespace, allowed)
 
 
 class TierDefaults:
@@ -49,22 +49,22 @@ class TierDefaults:
         self._read_knob = held
         self._version = version
 
-    async def __call__(self, subject: RuntimeContainer) -> Adjustment:
-        pod = self.view.pods_by_uid.get(subject.uid)
-        if pod is not None and not subject.cgroup_parent:
-            subject = replace(subject, cgroup_parent=pod.cgroup)
-        if self.policy is None or not subject.cgroup_parent:
+    async def __call__(self, container: RuntimeContainer) -> Adjustment:
+        pod = self.view.pods_by_uid.get(container.uid)
+        if pod is not None and not container.cgroup_parent:
+            container = replace(container, cgroup_parent=pod.cgroup)
+        if self.policy is None or not container.cgroup_parent:
             return NO_ADJUSTMENT
         # Runtimes do not know priorities: only the view knows critical pods, which are never best-effort.
         allowed = self.policy.tier_namespaces
-        tier = Tier.LS if pod is not None and pod.is_critical else resolve_container_tier(subject, allowed)
-        cache = resolve_cache_tier(subject.annotations, tier, subject.namespace, allowed)
+        tier = Tier.LS if pod is not None and pod.is_critical else resolve_container_tier(container, allowed)
+        cache = resolve_cache_tier(container.annotations, tier, container.namespace, allowed)
         limited = [pod.cgroup] if pod is not None and tier is Tier.BE else []
-        if parse_qos_class(subject) is QosClass.BEST_EFFORT:
+        if parse_qos_class(container) is QosClass.BEST_EFFORT:
             limited.append(self.view.best_effort_cgroup)
         return Adjustment(
-            cpus=self._limit_cpus(limited) if not subject.cpus else None,
-            quota=self._limit_quota(subject, limited),
+            cpus=self._limit_cpus(limited) if not container.cpus else None,
+            quota=self._limit_quota(container, limited),
             cache_class=cache.value if self._has_cache_class(cache) else None,
             env={"TRIMTAB_QOS": tier.value},
         )
@@ -76,16 +76,16 @@ class TierDefaults:
         each = (self._read_knob(KnobRef(path, CPUSET_CPUS)) for path in limited)
         return next((format_cpus(held) for held in each if isinstance(held, frozenset) and held), None)
 
-    def _limit_quota(self, subject: RuntimeContainer, limited: list[str]) -> int | None:
+    def _limit_quota(self, container: RuntimeContainer, limited: list[str]) -> int | None:
         """Return the smallest quota of its parents, if it requests more."""
-        if subject.quota is None:
+        if container.quota is None:
             return None
-        most = subject.quota
+        most = container.quota
         for path in limited:
             held, period = (self._read_knob(KnobRef(path, knob)) for knob in (CPU_QUOTA, CPU_PERIOD))
             if isinstance(held, int) and held != UNLIMITED and isinstance(period, int):
-                most = min(most, held * subject.period // period)
-        return most if most < subject.quota else None
+                most = min(most, held * container.period // period)
+        return most if most < container.quota else None
 
     def _has_cache_class(self, tier: Tier) -> bool:
         assert self.policy is not None

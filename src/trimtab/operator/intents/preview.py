@@ -103,8 +103,8 @@ async def preview_intent(
         await stack.enter_async_context(_run_informers(cluster_state))
         intent = intent_index.get_intent(key)
         if intent is None or intent.spec is None:
-            unread = cluster_state.unsynced_reason(INTENTS)
-            missing = f"Intents cannot be read: {unread}" if unread else "the Intent does not exist"
+            unsynced = cluster_state.unsynced_reason(INTENTS)
+            missing = f"Intents cannot be read: {unsynced}" if unsynced else "the Intent does not exist"
             why = intent.problem if intent else missing
             raise TrimtabError(f"{'/'.join(key)}: {why}")
         metrics = config.sources[""]

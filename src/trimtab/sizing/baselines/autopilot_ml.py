@@ -206,13 +206,13 @@ class Ensemble:
     def arrays(self, prefix: str) -> dict[str, Array]:
         own = {prefix + name: array for name, array in self.models._asdict().items()}
         own[prefix + "unit"] = self.scaler.unit
-        for place, histogram in enumerate(self.histograms):
-            own |= histogram.arrays(f"{prefix}{place}.")
+        for index, histogram in enumerate(self.histograms):
+            own |= histogram.arrays(f"{prefix}{index}.")
         return own
 
     def load_arrays(self, prefix: str, arrays: Mapping[str, Array]) -> None:
-        for place, histogram in enumerate(self.histograms):
-            histogram.load_arrays(f"{prefix}{place}.", arrays)
+        for index, histogram in enumerate(self.histograms):
+            histogram.load_arrays(f"{prefix}{index}.", arrays)
         self.models = EnsembleModels(*(arrays[prefix + name] for name in EnsembleModels._fields))
         self.scaler.unit = arrays[prefix + "unit"]
 

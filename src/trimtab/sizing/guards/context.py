@@ -71,25 +71,32 @@ class ExplanationBuilder:
         self._held_by_reason: dict[str, list[str]] = {}
 
     def add_step(
-        self, case: GuardContext, name: str, before: int | None, after: int | None, *, why: str, source: str
+        self,
+        context: GuardContext,
+        name: str,
+        before: int | None,
+        after: int | None,
+        *,
+        why: str,
+        source: str,
     ) -> None:
-        resource = case.resource
+        resource = context.resource
         moved = f"{format_step(resource, before)} -> {format_step(resource, after)}"
         self._add(f"{resource} {name}", f"{moved}: {why}", source)
 
     def add_unchanged(
-        self, case: GuardContext, name: str, amount: int | None, *, why: str, source: str
+        self, context: GuardContext, name: str, amount: int | None, *, why: str, source: str
     ) -> None:
         """Add the reason why an amount stays although the policy asks for another."""
-        resource = case.resource
+        resource = context.resource
         self._add(f"{resource} {name}", f"stays at {format_step(resource, amount)}: {why}", source)
 
-    def add_no_change(self, case: GuardContext, hold: NoChange) -> None:
-        kept = format_step(case.resource, case.request)
-        self._add(f"{case.resource} held", f"stays at {kept}: {hold.why}", hold.source)
+    def add_no_change(self, context: GuardContext, hold: NoChange) -> None:
+        kept = format_step(context.resource, context.request)
+        self._add(f"{context.resource} held", f"stays at {kept}: {hold.why}", hold.source)
         held = self._held_by_reason.setdefault(hold.why, [])
-        if case.resource not in held:
-            held.append(case.resource)
+        if context.resource not in held:
+            held.append(context.resource)
 
     @property
     def no_change_reason(self) -> str:

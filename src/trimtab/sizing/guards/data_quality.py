@@ -21,15 +21,15 @@ MAX_SAMPLE_AGE = 900.0
 _USAGE = "usage"
 
 
-def check_data_quality(case: GuardContext) -> NoChange | None:
+def check_data_quality(context: GuardContext) -> NoChange | None:
     """Return why this resource cannot be sized now; None if it can."""
-    return _check_evidence(case) or _check_plausibility(case)
+    return _check_evidence(context) or _check_plausibility(context)
 
 
-def exclusion_reason(case: GuardContext) -> NoChange | None:
+def exclusion_reason(context: GuardContext) -> NoChange | None:
     """Return why Trimtab does not size this resource, whatever is known about it."""
-    rules, around = case.rules, case.constraints
-    if not case.rule.is_controlled:
+    rules, around = context.rules, context.constraints
+    if not context.rule.is_controlled:
         return NoChange("the policy excludes it", "policy containers")
     # Kubernetes rejects a resize that changes the QoS class of a running pod, so that this could never be
     # done in place.
@@ -39,20 +39,20 @@ def exclusion_reason(case: GuardContext) -> NoChange | None:
         return NoChange(why, "policy updateStrategy.keepQosClass")
     if rules.hpa_mode is HpaMode.HOLD:
         for scaler in around.autoscalers:
-            if scaler.resource == case.resource and scaler.container in {None, case.container}:
+            if scaler.resource == context.resource and scaler.container in {None, context.container}:
                 why = f"HPA {scaler.name} holds its utilisation"
                 return NoChange(why, "policy updateStrategy.hpaMode")
     return None
 
 
-def _check_evidence(case: GuardContext) -> NoChange | None:
-    evidence, least = case.evidence, case.rules.safety.min_samples
+def _check_evidence(context: GuardContext) -> NoChange | None:
+    evidence, least = context.evidence, context.rules.safety.min_samples
     if evidence.samples < least:
         return NoChange(f"{pluralize(evidence.samples, 'sample')}, {least} are needed", _USAGE)
     # A Job's container is between two runs most of the time: its last sample may be old.
-    if evidence.is_long_running and case.now - evidence.last_sample_at > MAX_SAMPLE_AGE:
+    if evidence.is_long_running and context.now - evidence.last_sample_at > MAX_SAMPLE_AGE:
         return NoChange(
-            f"the last sample is {_format_minutes(case.now - evidence.last_sample_at)} old; check that its node is scraped",
+            f"the last sample is {_format_minutes(context.now - evidence.last_sample_at)} old; check that its node is scraped",
             _USAGE,
         )
     if evidence.memory_peak == 0:
@@ -62,18 +62,18 @@ def _check_evidence(case: GuardContext) -> NoChange | None:
     return None
 
 
-def _check_plausibility(case: GuardContext) -> NoChange | None:
-    target = case.proposed.target
+def _check_plausibility(context: GuardContext) -> NoChange | None:
+    target = context.proposed.target
     if isnan(target):
         return NoChange("the strategy has too little data", "strategy")
-    is_cpu = case.resource == "cpu"
+    is_cpu = context.resource == "cpu"
     if not 0 <= target <= (MAX_PLAUSIBLE_CPU * 1000 if is_cpu else MAX_PLAUSIBLE_MEMORY):
         return NoChange(f"the strategy returned an impossible target: {target:.3g}", "strategy")
-    peak = case.evidence.cpu_peak if is_cpu else case.evidence.memory_peak
-    most = max((room.cpu if is_cpu else room.memory for room in case.constraints.nodes), default=0)
+    peak = context.evidence.cpu_peak if is_cpu else context.evidence.memory_peak
+    most = max((node.cpu if is_cpu else node.memory for node in context.constraints.nodes), default=0)
     # Twice: a container can burst beyond the allocatable amount of its node, up to the node's capacity.
     if peak is not None and peak > 2 * most > 0:
-        shown = format_step(case.resource, peak)
+        shown = format_step(context.resource, peak)
         why = f"its peak of {shown} is more than any node has; check the usage source"
         return NoChange(why, _USAGE)
     return None

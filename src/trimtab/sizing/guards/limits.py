@@ -45,22 +45,22 @@ class LimitStep(msgspec.Struct, frozen=True, gc=False):
 LimitGuard = Callable[[RequestLimitPair, GuardContext], LimitStep | NoChange | None]
 
 
-def follow_policy(pair: RequestLimitPair, case: GuardContext) -> LimitStep | None:
+def follow_policy(pair: RequestLimitPair, context: GuardContext) -> LimitStep | None:
     """Set the limit that the policy asks for."""
-    request, limit, rule = pair.request, pair.limit, case.rule
+    request, limit, rule = pair.request, pair.limit, context.rule
     wanted, why = limit, ""
     if rule.limit is LimitMode.REMOVE and limit is not None:
-        wanted, why = _remove_limit(request, limit, case)
+        wanted, why = _remove_limit(request, limit, context)
     elif rule.limit is LimitMode.KEEP_RATIO and limit is not None:
-        if case.request and request != case.request:
-            wanted, why = -(-limit * request // case.request), "its ratio to the request is kept"
+        if context.request and request != context.request:
+            wanted, why = -(-limit * request // context.request), "its ratio to the request is kept"
             # Rounded to the nearest: rounded up with every change, the ratio would creep up.
-            wanted = max(round_nearest(case.resource, wanted), request) if wanted != request else wanted
-        elif not case.request and is_oom_prone(case):
+            wanted = max(round_nearest(context.resource, wanted), request) if wanted != request else wanted
+        elif not context.request and is_oom_prone(context):
             # Without a request there is no ratio by which the limit would rise above what killed the
             # container.
             wanted, why = (
-                min_limit_after_kills(case),
+                min_limit_after_kills(context),
                 "the container was OOM killed at its limit, and has no request to keep a ratio to",
             )
     elif rule.limit is LimitMode.MULTIPLIER:
@@ -68,59 +68,59 @@ def follow_policy(pair: RequestLimitPair, case: GuardContext) -> LimitStep | Non
     elif rule.limit is LimitMode.HEADROOM:
         wanted, why = (
             request + rule.headroom,
-            f"the request and {format_step(case.resource, rule.headroom)}",
+            f"the request and {format_step(context.resource, rule.headroom)}",
         )
     if wanted is not None and wanted not in {request, limit}:
-        wanted = round_up(case.resource, wanted)
+        wanted = round_up(context.resource, wanted)
     if wanted is None or limit is None:
-        return None if wanted == limit else _set_limit(pair, case, wanted, why)
+        return None if wanted == limit else _set_limit(pair, context, wanted, why)
     # If the request stays, the final limit is compared: otherwise it would follow each small drop of a peak.
-    is_as_it_was = limit >= request == case.request and not is_oom_prone(case)
+    is_as_it_was = limit >= request == context.request and not is_oom_prone(context)
     if wanted == limit or (
-        is_as_it_was and is_below_minimum_change(limit, max(wanted, _limit_floor(pair, case)), case)
+        is_as_it_was and is_below_minimum_change(limit, max(wanted, _limit_floor(pair, context)), context)
     ):
         return None
-    return _set_limit(pair, case, wanted, why)
+    return _set_limit(pair, context, wanted, why)
 
 
-def _set_limit(pair: RequestLimitPair, case: GuardContext, wanted: int | None, why: str) -> LimitStep:
-    source = f"policy limitPolicy.{case.resource}"
+def _set_limit(pair: RequestLimitPair, context: GuardContext, wanted: int | None, why: str) -> LimitStep:
+    source = f"policy limitPolicy.{context.resource}"
     if pair.limit is None and pair.floor == NO_DECREASE:
         # The peaks are not known yet, and a first limit is a decrease from all that the node has.
         return LimitStep(
             pair.request,
             None,
-            f"{why} would be its first limit, and {_missing_evidence_reason(case)}",
+            f"{why} would be its first limit, and {_missing_evidence_reason(context)}",
             source,
         )
     return LimitStep(pair.request, wanted, why, source)
 
 
-def _missing_evidence_reason(case: GuardContext) -> str:
+def _missing_evidence_reason(context: GuardContext) -> str:
     """Return why too little is known about a container to give it a limit."""
-    reasons = (each.why for each in safe_minimums(case) if each.binds_limit and each.amount == NO_DECREASE)
+    reasons = (each.why for each in safe_minimums(context) if each.binds_limit and each.amount == NO_DECREASE)
     return next(reasons, "too little is known about its usage")
 
 
-def _remove_limit(request: int, limit: int, case: GuardContext) -> tuple[int | None, str]:
+def _remove_limit(request: int, limit: int, context: GuardContext) -> tuple[int | None, str]:
     """Remove the limit, unless the namespace would set another one or reject a pod without one."""
-    mine, left = case.container_range, case.constraints.quota
-    enough = max(limit, request, min_limit_after_kills(case))
-    if mine.default is not None or mine.max is not None or case.pod_range.max is not None:
+    mine, left = context.container_range, context.constraints.quota
+    enough = max(limit, request, min_limit_after_kills(context))
+    if mine.default is not None or mine.max is not None or context.pod_range.max is not None:
         return enough, "kept, because the LimitRange requires a limit"
-    if left.select(case.resource).limit is not None:
+    if left.select(context.resource).limit is not None:
         return enough, "kept, because the ResourceQuota requires a limit"
-    if is_oom_prone(case):  # A limit can be raised in place and at once, but not removed in place.
+    if is_oom_prone(context):  # A limit can be raised in place and at once, but not removed in place.
         return enough, "raised first: the container was OOM killed at it, and removing it takes a restart"
     return None, "removed"
 
 
-def keep_guaranteed(pair: RequestLimitPair, case: GuardContext) -> LimitStep | NoChange | None:
+def keep_guaranteed(pair: RequestLimitPair, context: GuardContext) -> LimitStep | NoChange | None:
     """Keep limit and request equal in a Guaranteed pod."""
-    if not case.must_stay_guaranteed:
+    if not context.must_stay_guaranteed:
         return None
-    if case.rule.limit is LimitMode.KEEP:
-        if pair.request == case.request:
+    if context.rule.limit is LimitMode.KEEP:
+        if pair.request == context.request:
             return None
         why = describe_qos_obstacle(GUARANTEED, keeps_qos=True, keeps_limits=True)
         return NoChange(why, "policy updateStrategy.updateRequestsOnly")
@@ -129,33 +129,33 @@ def keep_guaranteed(pair: RequestLimitPair, case: GuardContext) -> LimitStep | N
     return LimitStep(pair.request, pair.request, "equals the request: the pod stays Guaranteed", "QoS class")
 
 
-def keep_needed_limit(pair: RequestLimitPair, case: GuardContext) -> LimitStep | None:
+def keep_needed_limit(pair: RequestLimitPair, context: GuardContext) -> LimitStep | None:
     """Keep the limit at or above what the container is known to need."""
-    if pair.limit is None or case.rule.limit is LimitMode.KEEP:
+    if pair.limit is None or context.rule.limit is LimitMode.KEEP:
         return None
-    least = _limit_floor(pair, case)
+    least = _limit_floor(pair, context)
     if pair.limit >= least:
         return None
-    highest = safe_limit(case)
-    if highest is None or round_up(case.resource, highest.amount) < least:
+    highest = safe_limit(context)
+    if highest is None or round_up(context.resource, highest.amount) < least:
         return LimitStep(pair.request, least, "not below the known need", "usage")
     return LimitStep(pair.request, least, f"not below the known need: {highest.why}", highest.source)
 
 
-def apply_limit_range(pair: RequestLimitPair, case: GuardContext) -> LimitStep | NoChange | None:
+def apply_limit_range(pair: RequestLimitPair, context: GuardContext) -> LimitStep | NoChange | None:
     """Stay within what the LimitRange admits."""
     if pair.limit is None:
         return None
-    mine, pod = case.container_range, case.pod_range
+    mine, pod = context.container_range, context.pod_range
     limit = max(pair.limit, mine.min)
     if mine.max is not None:
         limit = min(limit, mine.max)
     if pod.max is not None:
         # The others of the pod may already use more than was admitted, if the LimitRange came after them.
-        limit = min(limit, round_down(case.resource, max(pod.max - case.others_limit, 0)))
+        limit = min(limit, round_down(context.resource, max(pod.max - context.others_limit, 0)))
     if limit == pair.limit:
         return None
-    if case.rule.limit is LimitMode.KEEP:
+    if context.rule.limit is LimitMode.KEEP:
         return NoChange("the policy keeps the limit, and the LimitRange does not admit it", "LimitRange")
     # A limit of 0 means no limit to Kubernetes, which is the opposite of what is left here.
     if limit < 1:
@@ -165,54 +165,54 @@ def apply_limit_range(pair: RequestLimitPair, case: GuardContext) -> LimitStep |
     return LimitStep(pair.request, limit, "moved into the range that the LimitRange admits", "LimitRange")
 
 
-def apply_quota(pair: RequestLimitPair, case: GuardContext) -> LimitStep | NoChange | None:
+def apply_quota(pair: RequestLimitPair, context: GuardContext) -> LimitStep | NoChange | None:
     """Grow only by the remaining quota on limits."""
-    around, had = case.constraints, case.limit or 0
-    left = around.quota.select(case.resource).limit
+    around, had = context.constraints, context.limit or 0
+    left = around.quota.select(context.resource).limit
     if left is None or pair.limit is None:
         return None
-    most = max(round_down(case.resource, had + max(left, 0) // max(around.replicas, 1)), had)
+    most = max(round_down(context.resource, had + max(left, 0) // max(around.replicas, 1)), had)
     if pair.limit <= most:
         return None
-    why = f"the ResourceQuota has {format_step(case.resource, left)} left for {pluralize(around.replicas, 'replica')}"
+    why = f"the ResourceQuota has {format_step(context.resource, left)} left for {pluralize(around.replicas, 'replica')}"
     # A limit below its request is invalid, and the pod would be rejected.
-    if case.limit is None and most < pair.request:
+    if context.limit is None and most < pair.request:
         return NoChange(f"the policy asks for a limit, and {why}", "ResourceQuota")
     return LimitStep(pair.request, most, why, "ResourceQuota")
 
 
-def apply_ratio(pair: RequestLimitPair, case: GuardContext) -> LimitStep | None:
+def apply_ratio(pair: RequestLimitPair, context: GuardContext) -> LimitStep | None:
     """Keep the ratio of limit to request that the LimitRange admits: the limit gives way if it may, else the
     request.
     """
-    most = min(case.container_range.ratio, case.pod_range.ratio)
+    most = min(context.container_range.ratio, context.pod_range.ratio)
     if pair.limit is None or pair.limit <= pair.request * most:
         return None
     limit = pair.limit
-    if case.rule.limit is not LimitMode.KEEP:
+    if context.rule.limit is not LimitMode.KEEP:
         # Rounded down to keep the ratio, but not below the request, which the API server would reject.
-        admitted = max(round_down(case.resource, int(pair.request * most)), pair.request)
-        limit = max(admitted, _limit_floor(pair, case))
+        admitted = max(round_down(context.resource, int(pair.request * most)), pair.request)
+        limit = max(admitted, _limit_floor(pair, context))
     request = max(pair.request, ceil(limit / most))
     if request != pair.request:
         # Rounding up must not lift the request above its limit, which the API server would reject.
-        request = min(round_up(case.resource, request), limit)
+        request = min(round_up(context.resource, request), limit)
     return LimitStep(
         request, limit, f"the LimitRange allows a limit of at most {most:g} times the request", "LimitRange"
     )
 
 
-def align_request(pair: RequestLimitPair, case: GuardContext) -> LimitStep | None:
+def align_request(pair: RequestLimitPair, context: GuardContext) -> LimitStep | None:
     """Keep the request at or below its limit, and equal to it in a Guaranteed pod."""
     limit = pair.limit
-    if limit is None or pair.request == limit or (pair.request < limit and not case.must_stay_guaranteed):
+    if limit is None or pair.request == limit or (pair.request < limit and not context.must_stay_guaranteed):
         return None
     # A limit that was cut by the namespace or the quota takes the request with it: one above its limit is
     # invalid.
     return LimitStep(limit, limit, "not above the limit", "limit")
 
 
-def check_conflict(pair: RequestLimitPair, case: GuardContext) -> NoChange | None:
+def check_conflict(pair: RequestLimitPair, context: GuardContext) -> NoChange | None:
     """Return a conflict if the result violates an earlier guard: no change is better than half of one."""
     for cap in (
         requests.apply_bounds,
@@ -221,34 +221,34 @@ def check_conflict(pair: RequestLimitPair, case: GuardContext) -> NoChange | Non
         requests.apply_node_capacity,
         requests.apply_quota,
     ):
-        broken = cap(pair.request, case)
+        broken = cap(pair.request, context)
         if broken is not None:
             return NoChange(
-                f"{_format_pair(pair, case)} would break another rule: {broken.why}", broken.source
+                f"{_format_pair(pair, context)} would break another rule: {broken.why}", broken.source
             )
     for guard in (keep_needed_limit, apply_limit_range, apply_quota, apply_ratio):
-        refused = guard(pair, case)
+        refused = guard(pair, context)
         if refused is not None:
             return NoChange(
-                f"{_format_pair(pair, case)} would break another rule: {refused.why}", refused.source
+                f"{_format_pair(pair, context)} would break another rule: {refused.why}", refused.source
             )
     return None
 
 
-def _format_pair(pair: RequestLimitPair, case: GuardContext) -> str:
-    return f"a request of {format_step(case.resource, pair.request)}, limit {format_step(case.resource, pair.limit)}"
+def _format_pair(pair: RequestLimitPair, context: GuardContext) -> str:
+    return f"a request of {format_step(context.resource, pair.request)}, limit {format_step(context.resource, pair.limit)}"
 
 
-def _limit_floor(pair: RequestLimitPair, case: GuardContext) -> int:
+def _limit_floor(pair: RequestLimitPair, context: GuardContext) -> int:
     """Return what the limit may not be brought below: what is needed, in an amount that people can read.
 
     A limit that was lower is left at that, except where the policy sets limits by itself (Multiplier, Headroom): those
     rise again with the need as they fell with it.
     """
-    if case.limit is None:
-        return 0 if pair.floor == NO_DECREASE else round_up(case.resource, pair.floor)
+    if context.limit is None:
+        return 0 if pair.floor == NO_DECREASE else round_up(context.resource, pair.floor)
     if pair.floor == NO_DECREASE:
-        return case.limit
-    needed = round_up(case.resource, max(pair.floor, min_limit_after_kills(case)))
+        return context.limit
+    needed = round_up(context.resource, max(pair.floor, min_limit_after_kills(context)))
     # In the other modes the author of the workload chose the limit, and evidence is no reason to raise it.
-    return needed if case.rule.limit in requests.LIMIT_SETTING_MODES else min(case.limit, needed)
+    return needed if context.rule.limit in requests.LIMIT_SETTING_MODES else min(context.limit, needed)

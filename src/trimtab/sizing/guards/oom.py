@@ -27,50 +27,50 @@ MAX_OOM_RAISES = 3
 """The number of raises after OOM kills after which another kill counts as a leak."""
 
 
-def raise_after_kills(amount: int, case: GuardContext) -> GuardStep | NoChange | None:
+def raise_after_kills(amount: int, context: GuardContext) -> GuardStep | NoChange | None:
     """Raise memory above what killed the container, unless that was tried without success."""
-    if not killed_size(case):
+    if not killed_size(context):
         return None
-    if hold := _check_leak(amount, case):
+    if hold := _check_leak(amount, context):
         return hold
-    request, had = case.request or 1, format_step("memory", killed_size(case))
-    if not is_oom_prone(case):
+    request, had = context.request or 1, format_step("memory", killed_size(context))
+    if not is_oom_prone(context):
         return None
-    if case.limit is not None and case.rule.limit is LimitMode.KEEP:
+    if context.limit is not None and context.rule.limit is LimitMode.KEEP:
         why = f"OOM killed with {had}, and the policy keeps the limit: raise it by hand, or {LET_LIMITS_FOLLOW_REMEDY}"
         hold = NoChange(why, "policy updateStrategy.updateRequestsOnly, limitPolicy.memory")
         return None if amount > request else hold
-    restored = restored_memory(case)
-    least = max(request, _request_for_limit(max(oom_minimum(case), restored), case))
+    restored = restored_memory(context)
+    least = max(request, _request_for_limit(max(oom_minimum(context), restored), context))
     back = f", and it had {format_step('memory', restored)} before" if restored else ""
     return GuardStep(least, f"OOM killed with {had}{back}", OOM_KILLS_SOURCE) if amount < least else None
 
 
-def _check_leak(amount: int, case: GuardContext) -> NoChange | None:
+def _check_leak(amount: int, context: GuardContext) -> NoChange | None:
     """Keep a container that was raised and killed again and again: more memory would only feed a leak.
 
     Restoring what it had before its kills feeds nothing, so that is always allowed.
     """
-    kills, prone = case.evidence.kills, is_oom_prone(case)
-    raised, had = count_raises(kills), format_step("memory", killed_size(case))
-    if restored_memory(case) or not raised:
+    kills, prone = context.evidence.kills, is_oom_prone(context)
+    raised, had = count_raises(kills), format_step("memory", killed_size(context))
+    if restored_memory(context) or not raised:
         return None
-    if is_leaking(case) and (prone or amount > (case.request or 1)):
+    if is_leaking(context) and (prone or amount > (context.request or 1)):
         times = sum(each.count for each in kills)
         why = f"OOM killed {times} times, last with {had}, after {raised} raises: it looks like a leak; "
         return NoChange(why + "fix it, or set a larger memory by hand", OOM_KILLS_SOURCE)
-    if prone and not _has_ceiling(case):
+    if prone and not _has_ceiling(context):
         why = "OOM killed again after a raise, and nothing bounds the next one: set resourceBounds.memory.max"
         return NoChange(why, OOM_KILLS_SOURCE)
     return None
 
 
-def min_limit_after_kills(case: GuardContext) -> int:
+def min_limit_after_kills(context: GuardContext) -> int:
     """Return the memory that a limit must have after kills: the earlier amount while it is still missing; 0
     without kills.
     """
-    least = oom_minimum(case)
-    return max(least, restored_memory(case)) if is_oom_prone(case) else least
+    least = oom_minimum(context)
+    return max(least, restored_memory(context)) if is_oom_prone(context) else least
 
 
 def proportional_request(sized: SizedResource) -> int:
@@ -104,29 +104,29 @@ def restored_memory(sized: SizedResource) -> int:
     return had if had > max((each.memory for each in evidence.kills), default=0) else 0
 
 
-def check_unhandled_oom(case: GuardContext) -> NoChange | None:
+def check_unhandled_oom(context: GuardContext) -> NoChange | None:
     """Return why an OOM kill has no effect, if the size stays as it is."""
-    if not is_oom_prone(case):
+    if not is_oom_prone(context):
         return None
-    answer = raise_after_kills(case.request or 1, case)
+    answer = raise_after_kills(context.request or 1, context)
     if isinstance(answer, NoChange):
         return answer
-    had = format_step("memory", killed_size(case))
+    had = format_step("memory", killed_size(context))
     return NoChange(f"OOM killed with {had}, and bounds, quota or nodes allow no more", OOM_KILLS_SOURCE)
 
 
-def explain_excluded_oom(case: GuardContext, hold: NoChange) -> NoChange:
+def explain_excluded_oom(context: GuardContext, hold: NoChange) -> NoChange:
     """Return who has to react to an OOM kill of a container that Trimtab does not size."""
-    had = format_step("memory", killed_size(case))
+    had = format_step("memory", killed_size(context))
     return NoChange(f"OOM killed with {had}, and {hold.why}: raise it by hand", hold.source)
 
 
-def _request_for_limit(need: int, case: GuardContext) -> int:
+def _request_for_limit(need: int, context: GuardContext) -> int:
     """Return the request with which the limit, as the policy sets it, reaches this need; without a limit, the
     need itself.
     """
-    rule, request, limit = case.rule, case.request or 1, case.limit
-    if not limit or case.must_stay_guaranteed:
+    rule, request, limit = context.rule, context.request or 1, context.limit
+    if not limit or context.must_stay_guaranteed:
         return need
     by_policy = request  # A limit that is to be removed is raised first.
     match rule.limit:
@@ -138,7 +138,7 @@ def _request_for_limit(need: int, case: GuardContext) -> int:
             by_policy = need - rule.headroom
     # A LimitRange may cap the limit at a multiple of the request: with a smaller request the needed limit is
     # rejected.
-    return max(by_policy, ceil(need / min(case.container_range.ratio, case.pod_range.ratio)))
+    return max(by_policy, ceil(need / min(context.container_range.ratio, context.pod_range.ratio)))
 
 
 def count_raises(kills: tuple[OomKills, ...]) -> int:
@@ -153,9 +153,9 @@ def count_raises(kills: tuple[OomKills, ...]) -> int:
     return max(found - 1, 0)
 
 
-def _has_ceiling(case: GuardContext) -> bool:
+def _has_ceiling(context: GuardContext) -> bool:
     return (
-        case.rule.max_request is not None
-        or case.container_range.max is not None
-        or bool(case.constraints.nodes)
+        context.rule.max_request is not None
+        or context.container_range.max is not None
+        or bool(context.constraints.nodes)
     )

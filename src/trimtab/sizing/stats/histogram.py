@@ -31,7 +31,7 @@ PREFETCH_ROWS = 24
 WRITE, KEEP, DATA = 1, 3, 1
 
 
-def _prefetch(_typing: Any, array: Any, page: Any, place: Any) -> Any:  # noqa: ARG001 - their types do not matter
+def _prefetch(_typing: Any, array: Any, page: Any, cell: Any) -> Any:  # noqa: ARG001 - their types do not matter
     """Announce a write to `array[page, place]` of a contiguous array of two dimensions. No bounds are
     checked.
     """
@@ -105,12 +105,12 @@ def build_exponential_buckets(*, first: float, growth: float, most: float, units
     edges = np.array([0.0, *map(edge, range(1, count)), math.inf])
     scale = step / (first * units)
     doublings = math.ceil(math.log2(edges[-2] * scale + 1.0))
-    marks = [
-        math.ldexp(1.0 + place / CELLS, doubling) for doubling in range(doublings) for place in range(CELLS)
+    cell_starts = [
+        math.ldexp(1.0 + cell / CELLS, doubling) for doubling in range(doublings) for cell in range(CELLS)
     ]
     # Slightly below each cell: rounding may put a value into the cell before its edge, and a look-up that is
     # too low is corrected by the comparison, one too high is not.
-    below = np.searchsorted(edges * scale + 1.0, np.array(marks) * (1.0 - 1e-9), side="right") - 1
+    below = np.searchsorted(edges * scale + 1.0, np.array(cell_starts) * (1.0 - 1e-9), side="right") - 1
     return Buckets(
         units, scale, edges, np.array([*starts[1:], starts[-1]]), np.maximum(below, 0).astype(np.uint16)
     )
@@ -156,8 +156,8 @@ def find_bucket(buckets: Buckets, amount: float) -> int:
     """Return the bucket of an amount in units: a look-up, and one comparison with the edge that may lie
     inside its cell.
     """
-    place = int(np.float64(amount * buckets.scale + 1.0).view(np.int64) >> CELL_SHIFT) - FIRST_CELL
-    bucket = int(buckets.cells[min(place, buckets.cells.size - 1)])
+    cell = int(np.float64(amount * buckets.scale + 1.0).view(np.int64) >> CELL_SHIFT) - FIRST_CELL
+    bucket = int(buckets.cells[min(cell, buckets.cells.size - 1)])
     return bucket + int(amount >= buckets.edges[bucket + 1])
 
 
@@ -170,8 +170,8 @@ def find_buckets_into(buckets: Buckets, values: Floats, most: float, found: Buck
         value = values[row]
         if 0.0 <= value <= most:
             amount = np.floor(value * units)
-            place = int(np.float64(amount * scale + 1.0).view(np.int64) >> CELL_SHIFT) - FIRST_CELL
-            bucket = np.uint64(cells[np.uint64(min(place, last))])
+            cell = int(np.float64(amount * scale + 1.0).view(np.int64) >> CELL_SHIFT) - FIRST_CELL
+            bucket = np.uint64(cells[np.uint64(min(cell, last))])
             found[row] = bucket + np.uint64(amount >= edges[bucket + np.uint64(1)])
         else:
             found[row] = NO_BUCKET
@@ -207,8 +207,8 @@ def move_reference(rows: HistogramRows, row: int, t: float, half_life: float) ->
 @njit(cache=True, error_model="numpy")
 def move_references(rows: HistogramRows, which: Indices, times: Floats, half_life: float) -> None:
     """Move the references of these rows if these times are too far from them."""
-    for place in range(which.size):
-        row, t = which[place], times[place]
+    for index in range(which.size):
+        row, t = which[index], times[index]
         if t > rows.reference[row] + half_life * MAX_HALF_LIVES:
             move_reference(rows, row, t, half_life)
 
@@ -266,7 +266,7 @@ def add_to_buckets(
             if t > reference + half_life * MAX_HALF_LIVES:
                 return row
             grown = weight * 2.0 ** ((t - reference) / half_life)
-        block, place = np.uint64(bucket >> SHIFT), np.uint64(bucket & MASK)
+        block, cell = np.uint64(bucket >> SHIFT), np.uint64(bucket & MASK)
         page = np.uint64(pages[row, block])
         if page == 0:
             if used[0] == pool.shape[0]:
@@ -274,8 +274,8 @@ def add_to_buckets(
             page = np.uint64(used[0])
             used[0] += 1
             pages[row, block] = page
-        held = pool[page, place] + grown
-        pool[page, place] = held
+        held = pool[page, cell] + grown
+        pool[page, cell] = held
         total[row] += grown
         if held >= EPSILON:
             if bucket < low[row]:  # noqa: PLR1730 - a branch seldom taken is quicker than a store
@@ -302,21 +302,21 @@ def replace_in_buckets(
     low, high, references = rows.low, rows.high, rows.reference
     last = np.int64(pages.shape[1] - 1)
     age, weight = math.nan, math.nan
-    for place in range(start, which.size):
-        later = min(place + PREFETCH_ROWS, which.size - 1)
+    for index in range(start, which.size):
+        later = min(index + PREFETCH_ROWS, which.size - 1)
         prefetch(pool, pages[which[later], min(np.int64(news[later]) >> SHIFT, last)], news[later] & MASK)
-        row, old, new = which[place], olds[place], news[place]
+        row, old, new = which[index], olds[index], news[index]
         if new == NO_BUCKET:
             continue
         page = pages[row, new >> SHIFT]
         if page == 0:
             if used[0] == pool.shape[0]:
-                return place
+                return index
             page = np.int32(used[0])
             used[0] += 1
             pages[row, new >> SHIFT] = page
-        if times[place] - references[row] != age:
-            age = times[place] - references[row]
+        if times[index] - references[row] != age:
+            age = times[index] - references[row]
             weight = 2.0 ** (age / half_life)
         if old != NO_BUCKET:
             before = pages[row, old >> SHIFT]
@@ -387,9 +387,9 @@ class Histogram:
     def replace(self, which: Indices, times: Floats, olds: BucketIndices, news: BucketIndices) -> None:
         """Replace samples of these rows and times: remove the old ones, if any, and add the new."""
         move_references(self.rows, which, times, self.half_life)
-        place = 0
+        index = 0
         while (
-            place := replace_in_buckets(self.rows, place, which, times, self.half_life, olds, news)
+            index := replace_in_buckets(self.rows, index, which, times, self.half_life, olds, news)
         ) < which.size:
             self._grow()
 

@@ -54,7 +54,7 @@ def count_in_buckets(slices: WindowSlices, start: int, at: int, found: BucketInd
         bucket = found[row]
         if bucket == NO_BUCKET:
             continue
-        block, place = np.uint64(bucket >> SHIFT), np.uint64(bucket & MASK)
+        block, index = np.uint64(bucket >> SHIFT), np.uint64(bucket & MASK)
         page = np.uint64(pages[row, block])
         if page == 0:
             if used[0] == pool.shape[0]:
@@ -64,8 +64,8 @@ def count_in_buckets(slices: WindowSlices, start: int, at: int, found: BucketInd
             pages[row, block] = page
         # Sixteen bits would wrap around to 0, and the busiest bucket would vanish. A sample that is not
         # counted here is left out of the total as well, or quantiles would never be reached.
-        if pool[page, at, place] < MAX_COUNT:
-            pool[page, at, place] += 1
+        if pool[page, at, index] < MAX_COUNT:
+            pool[page, at, index] += 1
             samples[at, row] += 1
     return found.size
 
@@ -91,12 +91,12 @@ def find_quantiles(
             held[:] = 0.0
             for at in live:
                 held += slices.pool[page, at]
-            for place in range(PAGE):
-                passed += held[place]
+            for index in range(PAGE):
+                passed += held[index]
                 # At least one sample: a quantile of 0 would otherwise be answered by the first bucket,
                 # however empty.
                 while which < quantiles.size and passed >= max(1.0, quantiles[which] * totals[row]):
-                    answers[which, row] = middles[block * PAGE + place]
+                    answers[which, row] = middles[block * PAGE + index]
                     which += 1
 
 

@@ -145,16 +145,16 @@ def record_peaks(
     """Record the peaks of intervals; return by `olds` and `news` which samples to remove and to add
     (NaN: none).
     """
-    for place in range(which.size):
-        row, amount = which[place], np.floor(amounts[place])
+    for index in range(which.size):
+        row, amount = which[index], np.floor(amounts[index])
         if t < peaks.end[row]:
             old = max(peaks.used[row], peaks.oom[row])
             if old > 0.0 and amount > old:
-                olds[place] = old
-                news[place] = peaks.used[row] = amount
+                olds[index] = old
+                news[index] = peaks.used[row] = amount
         else:
             start_interval(peaks, row, t, interval)
-            news[place] = peaks.used[row] = amount
+            news[index] = peaks.used[row] = amount
 
 
 @njit(cache=True, error_model="numpy")
@@ -179,8 +179,8 @@ def record_ooms(
     news: Floats,
 ) -> None:
     """Record OOM kills as peaks above what these containers had. A kill that is an interval late is ignored."""
-    for place in range(which.size):
-        row, had = which[place], np.floor(amounts[place])
+    for index in range(which.size):
+        row, had = which[index], np.floor(amounts[index])
         if not 0.0 <= had <= MAX_PLAUSIBLE_MEMORY or t < peaks.last[row] - interval:
             continue
         peaks.last[row] = t
@@ -191,11 +191,11 @@ def record_ooms(
         if t < peaks.end[row]:
             old = max(peaks.used[row], peaks.oom[row])
             if old > 0.0 and needed > old:
-                olds[place] = old
-                news[place] = peaks.oom[row] = needed
+                olds[index] = old
+                news[index] = peaks.oom[row] = needed
         else:
             start_interval(peaks, row, t, interval)
-            news[place] = peaks.oom[row] = needed
+            news[index] = peaks.oom[row] = needed
 
 
 @njit(cache=True, error_model="numpy")

@@ -117,11 +117,11 @@ def _encode_histogram(weights: Floats, total: float, reference: float) -> dict[s
 def _decode_weights(held: Mapping[str, Any], field: str, buckets: int) -> tuple[Floats, float, float]:
     """Return the weights of all buckets, their sum as stated, and their reference."""
     total, weights = _get_number(held, "totalWeight", field), np.zeros(buckets)
-    told = _get_mapping(held, "bucketWeights", field)
-    for bucket in told:
+    bucket_weights = _get_mapping(held, "bucketWeights", field)
+    for bucket in bucket_weights:
         if not (bucket.isdecimal() and int(bucket) < buckets):
             raise ValueError(f"checkpoint: {field}.bucketWeights has bucket {bucket}; there are {buckets}")
-        weights[int(bucket)] = _get_number(told, bucket, f"{field}.bucketWeights")
+        weights[int(bucket)] = _get_number(bucket_weights, bucket, f"{field}.bucketWeights")
     summed = weights.sum()
     reference = _get_time(held, "referenceTimestamp")
     if not summed or math.isinf(reference):

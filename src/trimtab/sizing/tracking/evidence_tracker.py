@@ -255,22 +255,22 @@ class EvidenceTracker(ArrayState[EvidenceTrackerSettings]):
         )
         return [
             Evidence(
-                samples=own["samples"][place],
-                run_seconds=own["ran"][place],
-                first_sample_at=_or_zero(own["first"][place]),
-                last_sample_at=_or_zero(own["last"][place]),
+                samples=own["samples"][index],
+                run_seconds=own["ran"][index],
+                first_sample_at=_or_zero(own["first"][index]),
+                last_sample_at=_or_zero(own["last"][index]),
                 # The pauses between the runs of a Job are no gaps.
-                coverage=coverage[place] if is_long_running[place] else 1.0,
-                is_long_running=is_long_running[place],
-                cpu_peak=_to_int(cpu[place] * 1000),
-                cpu_peak_week=_to_int(cpu_week[place] * 1000),
-                memory_peak=_to_int(memory[place]),
-                throttled_share=None if math.isnan(own["throttled"][place]) else own["throttled"][place],
+                coverage=coverage[index] if is_long_running[index] else 1.0,
+                is_long_running=is_long_running[index],
+                cpu_peak=_to_int(cpu[index] * 1000),
+                cpu_peak_week=_to_int(cpu_week[index] * 1000),
+                memory_peak=_to_int(memory[index]),
+                throttled_share=None if math.isnan(own["throttled"][index]) else own["throttled"][index],
                 kills=self._kills.list_kills(t, int(row)),
-                recent_memory=_to_int(recent[place]) or 0,
-                earlier_memory=max(_to_int(earlier[place]) or 0, int(own["size_before"][place])),
+                recent_memory=_to_int(recent[index]) or 0,
+                earlier_memory=max(_to_int(earlier[index]) or 0, int(own["size_before"][index])),
             )
-            for place, row in enumerate(containers)
+            for index, row in enumerate(containers)
         ]
 
     def memory_peak(self, t: float, containers: Indices) -> Floats:
@@ -320,11 +320,11 @@ class EvidenceTracker(ArrayState[EvidenceTrackerSettings]):
                 if maxima.epoch[at] != NEVER:
                     week.add(maxima.epoch[at] * maxima.slice_seconds, maxima.peaks[at], math.inf)
         times, sizes = former.counters["killed_at"], former.counters["killed_with"]
-        for row, place in zip(*np.nonzero(np.isfinite(times)), strict=True):
+        for row, index in zip(*np.nonzero(np.isfinite(times)), strict=True):
             self._kills.add(
-                times[row, place : place + 1],
+                times[row, index : index + 1],
                 np.array([row]),
-                sizes[row, place : place + 1],
+                sizes[row, index : index + 1],
                 plausible=np.ones(1, np.bool_),
                 estimated=False,
             )
@@ -343,8 +343,8 @@ class EvidenceTracker(ArrayState[EvidenceTrackerSettings]):
         own["throttled_at"][known] = t
 
 
-def _or_zero(moment: float) -> float:
-    return 0.0 if math.isnan(moment) else moment
+def _or_zero(time: float) -> float:
+    return 0.0 if math.isnan(time) else time
 
 
 def _to_int(amount: float) -> int | None:

@@ -53,10 +53,10 @@ class KillRecords:
     ) -> Booleans:
         """Count kills; return which of them are new."""
         new = np.zeros(t.size, np.bool_)
-        for place in np.flatnonzero(plausible):
+        for slot in np.flatnonzero(plausible):
             # A container without limit, request or sample has no size: one byte stands for that.
-            size = max(float(memory[place]), 1.0)
-            new[place] = self._add(int(rows[place]), float(t[place]), size, estimated=estimated)
+            size = max(float(memory[slot]), 1.0)
+            new[slot] = self._add(int(rows[slot]), float(t[slot]), size, estimated=estimated)
         return new
 
     def correct(self, rows: Indices, memory: Floats) -> None:
@@ -66,8 +66,8 @@ class KillRecords:
         """
         due = (self.origin[rows] == ESTIMATED).any(axis=1)
         for row, having in zip(rows[due].tolist(), memory[due].tolist(), strict=True):
-            for place in np.flatnonzero(self.origin[row] == ESTIMATED).tolist():
-                kills = self._pop(row, place)
+            for slot in np.flatnonzero(self.origin[row] == ESTIMATED).tolist():
+                kills = self._pop(row, slot)
                 self._merge(row, max(kills.memory, int(having)), kills, CORRECTED)
 
     def forget(self, rows: Indices) -> None:
@@ -82,7 +82,7 @@ class KillRecords:
         held = np.flatnonzero(self.size[row])
         if t - self.last[row, held].max() > QUIET_PERIOD:
             return ()
-        return tuple(sorted((self._read(row, place) for place in held.tolist()), key=lambda each: each.first))
+        return tuple(sorted((self._read(row, slot) for slot in held.tolist()), key=lambda each: each.first))
 
     def arrays(self, prefix: str) -> dict[str, Array]:
         return {prefix + _STORED_NAMES.get(name, name): array for name, array in vars(self).items()}
@@ -114,13 +114,13 @@ class KillRecords:
 
     def _is_known(self, row: int, t: float, size: int, *, estimated: bool) -> bool:
         """Return whether a pod and a usage source reported the same kill: the pod's report then counts."""
-        for place in np.flatnonzero(self.size[row]).tolist():
+        for slot in np.flatnonzero(self.size[row]).tolist():
             # A pod and a usage source report the same kill at different times: counted twice, one kill would look like two.
-            if estimated == (self.origin[row, place] != EXACT):
+            if estimated == (self.origin[row, slot] != EXACT):
                 continue  # Neither reports the same kill twice.
-            if self.first[row, place] - SAME_KILL_WINDOW <= t <= self.last[row, place] + SAME_KILL_WINDOW:
+            if self.first[row, slot] - SAME_KILL_WINDOW <= t <= self.last[row, slot] + SAME_KILL_WINDOW:
                 if not estimated:
-                    self._merge(row, size, self._pop(row, place), EXACT)
+                    self._merge(row, size, self._pop(row, slot), EXACT)
                 return True
         return False
 
@@ -129,40 +129,40 @@ class KillRecords:
         sizes = self.size[row]
         held = np.flatnonzero(sizes)
         count, first, last = kills.count, kills.first, kills.last
-        same = [place for place in held.tolist() if _size_bucket(sizes[place]) == _size_bucket(size)]
+        same = [slot for slot in held.tolist() if _size_bucket(sizes[slot]) == _size_bucket(size)]
         if same:
             # Merged by bucket, so that slightly different sizes of one limit do not fill the few places of a
             # container.
-            (place,) = same
-            origin = min(origin, int(self.origin[row, place]))
-            known = self._pop(row, place)
+            (slot,) = same
+            origin = min(origin, int(self.origin[row, slot]))
+            known = self._pop(row, slot)
             size, count = max(size, known.memory), count + known.count
             first, last = min(first, known.first), max(last, known.last)
         elif held.size < MAX_SIZES:
-            place = int(np.flatnonzero(sizes == 0)[0])
+            slot = int(np.flatnonzero(sizes == 0)[0])
         else:
-            place = int(sizes.argmin())
+            slot = int(sizes.argmin())
             # The largest sizes show the need: a kill at a smaller one adds nothing to it.
-            if size < sizes[place]:
+            if size < sizes[slot]:
                 return False
-        self.size[row, place], self.count[row, place] = size, count
-        self.first[row, place], self.last[row, place] = first, last
-        self.origin[row, place] = origin
+        self.size[row, slot], self.count[row, slot] = size, count
+        self.first[row, slot], self.last[row, slot] = first, last
+        self.origin[row, slot] = origin
         return True
 
-    def _pop(self, row: int, place: int) -> OomKills:
+    def _pop(self, row: int, slot: int) -> OomKills:
         """Remove a record and return it."""
-        kills = self._read(row, place)
+        kills = self._read(row, slot)
         for array in self._record_arrays():
-            array[row, place] = 0
+            array[row, slot] = 0
         return kills
 
-    def _read(self, row: int, place: int) -> OomKills:
+    def _read(self, row: int, slot: int) -> OomKills:
         return OomKills(
-            int(self.size[row, place]),
-            int(self.count[row, place]),
-            float(self.first[row, place]),
-            float(self.last[row, place]),
+            int(self.size[row, slot]),
+            int(self.count[row, slot]),
+            float(self.first[row, slot]),
+            float(self.last[row, slot]),
         )
 
 

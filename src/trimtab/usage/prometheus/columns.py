@@ -77,10 +77,10 @@ class SampleColumns:
         """
         some = ~np.isnan(mask_implausible(values, maximum=self._maximum)).all(axis=1)
         for number in np.flatnonzero(some):
-            place = self._assign_column(
+            index = self._assign_column(
                 containers[int(number)]
             )  # before slicing: it may reallocate all columns
-            column = self._columns[place, first : first + values.shape[1]]
+            column = self._columns[index, first : first + values.shape[1]]
             np.fmax(column, values[number], out=column)
 
     def drop_edges(self, width: int) -> None:
@@ -93,8 +93,8 @@ class SampleColumns:
         for top in range(0, len(self._column_numbers), _BLOCK):
             block = self._columns[: len(self._column_numbers)][top : top + _BLOCK]
             absent = np.isnan(block)
-            for place in np.flatnonzero(absent.any(axis=1) & ~absent.all(axis=1)):
-                _drop_edges(block[place], width)
+            for index in np.flatnonzero(absent.any(axis=1) & ~absent.all(axis=1)):
+                _drop_edges(block[index], width)
 
     def find_undersampled(self, others: SampleColumns) -> set[PodContainer]:
         """Return the containers that have fewer than half as many samples as in `others`."""
@@ -126,15 +126,15 @@ class SampleColumns:
         return dict(zip(self._column_numbers, counts, strict=True))
 
     def _assign_column(self, container: PodContainer) -> int:
-        place = self._column_numbers.get(container)
-        if place is None:
-            place = self._column_numbers[container] = len(self._column_numbers)
-            if place == len(self._columns):
+        index = self._column_numbers.get(container)
+        if index is None:
+            index = self._column_numbers[container] = len(self._column_numbers)
+            if index == len(self._columns):
                 self._columns = np.concatenate(
-                    [self._columns, np.empty((max(_MIN_COLUMNS, place // 2), self._steps))]
+                    [self._columns, np.empty((max(_MIN_COLUMNS, index // 2), self._steps))]
                 )
-            self._columns[place] = np.nan
-        return place
+            self._columns[index] = np.nan
+        return index
 
 
 def _drop_edges(column: Floats, width: int) -> None:

@@ -280,7 +280,7 @@ class LiveBackend:
             last_sample=view.last_sample,
             today=today,
             latest=latest,
-            trouble=problem,
+            problem=problem,
             note=self.note,
             done=self.progress,
         )
@@ -320,13 +320,13 @@ class LiveBackend:
         stored = await _find_entry(views, number) if views else None
         return build_history_entry(stored) if stored else None
 
-    async def _list_completed_since(self, moment: float) -> list[Stored]:
+    async def _list_completed_since(self, since: float) -> list[Stored]:
         """List completed changes in one query, because each query scans all entries since then."""
         views = self._views()
         if views is None:
             return []
         return await views.store.history.find(
-            cluster=views.cluster_name, what=_COMPLETED, since=moment, limit=10_000
+            cluster=views.cluster_name, what=_COMPLETED, since=since, limit=10_000
         )
 
     async def workload(self, key: WorkloadKey) -> WorkloadDetail | None:
@@ -349,7 +349,7 @@ class LiveBackend:
             containers=containers,
             events=tuple(events),
             acts=holds.list_actions(view),
-            trouble=problem,
+            problem=problem,
         )
 
     # Acting

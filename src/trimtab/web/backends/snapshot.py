@@ -98,7 +98,7 @@ class SnapshotBackend:
         self.currency = snapshot.overview.money.currency
         self.version = 1
         self.observed_at = snapshot.overview.at
-        self.problem = snapshot.overview.trouble
+        self.problem = snapshot.overview.problem
 
     async def wait_changed(self, after: int) -> int:
         if after != self.version:

@@ -34,7 +34,7 @@ window.charts = (() => {
     return look;
   }
 
-  function marks(figure) {
+  function drawEvents(figure) {
     const note = figure.querySelector(".mark-note");
     return {
       hooks: {
@@ -82,7 +82,7 @@ window.charts = (() => {
       axes: [{ ...ink, ...(along ? { label: along, labelSize: 18, labelFont: "12px system-ui, sans-serif" } : { space: 70, values: dates }) }, { ...ink, size: 58, values: (u, all) => all.map(say(plot.unit)), ...(plot.unit === "bytes" ? { splits: byteSplits } : {}) }],
       series: [{ label: along || "Time", value: (u, v) => v == null ? "–" : along ? short(v) : moment(v) }, ...plot.curves.map(c => series(c, plot.unit))],
       bands, cursor: { drag: { x: true, y: false, setScale: true }, focus: { prox: 24 }, points: { size: 6 }, sync: along ? undefined : { key: figure.dataset.source } },
-      focus: { alpha: .35 }, legend: { live: true }, plugins: [marks(figure)],
+      focus: { alpha: .35 }, legend: { live: true }, plugins: [drawEvents(figure)],
     };
   }
 

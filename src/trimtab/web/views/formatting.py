@@ -32,7 +32,7 @@ TONES = {
 }
 
 
-def tone(state: str) -> str:
+def state_style(state: str) -> str:
     """Return the style of a state: good, busy, warn, bad or quiet."""
     return TONES.get(state, "quiet")
 
@@ -53,7 +53,7 @@ def share(part: float | None, whole: float | None) -> str:
     return NO_VALUE if part is None or not whole else format_share(part, whole)
 
 
-def percent(part: float | None, whole: float | None) -> int:
+def meter_percent(part: float | None, whole: float | None) -> int:
     """Return the percentage for a meter, from 0 to 100."""
     return 0 if not part or not whole else max(0, min(100, round(100 * part / whole)))
 
@@ -80,7 +80,7 @@ def ago(then: float | None, now: float) -> str:
     return "just now"
 
 
-def moment(then: float) -> str:
+def utc_time(then: float) -> str:
     """Format a time for people, in UTC."""
     return datetime.fromtimestamp(then, UTC).strftime("%a %d %b, %H:%M")
 
@@ -97,17 +97,17 @@ def short_kind(kind: str) -> str:
 FILTERS = {
     function.__name__: function
     for function in (
-        tone,
+        state_style,
         pluralize,
         cores,
         size,
         money,
         share,
-        percent,
+        meter_percent,
         rate,
         number,
         ago,
-        moment,
+        utc_time,
         machine_time,
         short_kind,
     )

@@ -272,10 +272,10 @@ def record_samples(
             # One logarithm for all forecasters: it is most of the time that a sample takes.
             logarithm = np.log(use) - buckets.low if use > 0 else -1e9
             for k in range(FORECASTERS):
-                place = int(
+                bucket = int(
                     min(max((logarithm - log_level[i, k]) / buckets.width, 0.0), buckets.buckets - 1.0)
                 )
-                errors[i, k, place] += weight * trust
+                errors[i, k, bucket] += weight * trust
                 if use > bid[i, k]:
                     over_bid[i, k] += weight
                     unserved[i, k] += weight * (use - bid[i, k])
@@ -528,11 +528,11 @@ def price_margin(
         weight = errors[b] + fleet_epochs * fleet[b]
         above += weight
         load += weight * edge
-    place, least = top + 1, costs[top + 1]
+    bucket, least = top + 1, costs[top + 1]
     for b in range(top, 0, -1):
         if costs[b] < least:
-            place, least = b, costs[b]
-    return place
+            bucket, least = b, costs[b]
+    return bucket
 
 
 @njit(cache=True)
@@ -597,7 +597,7 @@ def choose_sizes(
         for k in range(FORECASTERS):
             forecast = np.exp(log_level[i, k])
             top = int(min(max((reach - log_level[i, k]) / buckets.width, 0.0), buckets.buckets - 1.0))
-            place = price_margin(
+            bucket = price_margin(
                 top,
                 errors[i, k],
                 fleet_errors[kind, k],
@@ -606,9 +606,9 @@ def choose_sizes(
                 ErrorPrices(share / usual * forecast, overuse, missed * forecast),
                 costs,
             )
-            bid[i, k] = min(max(forecast * edges[place], least), highest)
+            bid[i, k] = min(max(forecast * edges[bucket], least), highest)
             if k == chosen and held[i] > 0:
-                saved = costs[find_bucket(held[i], log_level[i, k], buckets) + 1] - costs[place]
+                saved = costs[find_bucket(held[i], log_level[i, k], buckets) + 1] - costs[bucket]
         expected_savings[i] = expected_savings[i] * decay.expected_savings + max(saved, 0.0) / share
         recent_changes[i] *= decay.changes
         if should_change(held[i], least, expected_savings[i], recent_changes[i], cost_model):

@@ -108,15 +108,15 @@ def _read_bits(data: Bytes, at: int, count: int | np.int64) -> np.uint64:
 def _read_varint(data: Bytes, at: int) -> tuple[np.uint64, int]:
     """Return an unsigned varint and its end."""
     found, shift = np.uint64(0), 0
-    place = at
+    position = at
     while shift < 64:
-        byte = _read_bits(data, place, 8)
-        place += 8
+        byte = _read_bits(data, position, 8)
+        position += 8
         found |= (byte & np.uint64(0x7F)) << np.uint64(shift)
         if byte < np.uint64(0x80):
             break
         shift += 7
-    return found, place
+    return found, position
 
 
 @njit(cache=True, nogil=True)
@@ -133,9 +133,9 @@ def _read_delta_change(data: Bytes, at: int) -> tuple[np.int64, int]:
     word, ones = _read_word(data, at), 1
     while ones < 4 and word >> np.uint64(63 - ones) & np.uint64(1):
         ones += 1
-    place = at + min(ones + 1, 4)
+    position = at + min(ones + 1, 4)
     width = 14 if ones == 1 else 17 if ones == 2 else 20 if ones == 3 else 64
-    return _sign_extend(_read_bits(data, place, width), width), place + width
+    return _sign_extend(_read_bits(data, position, width), width), position + width
 
 
 @njit(cache=True, nogil=True)

@@ -46,9 +46,9 @@ def evaluate_windows(
 def _clean_samples(times: Times, values: Floats) -> int:
     """Sort the samples, drop duplicates and staleness markers, and return how many remain."""
     count, ordered = 0, True
-    for place in range(times.size):
-        if not np.isnan(values[place]):
-            times[count], values[count] = times[place], values[place]
+    for index in range(times.size):
+        if not np.isnan(values[index]):
+            times[count], values[count] = times[index], values[index]
             ordered = ordered and (count == 0 or times[count] > times[count - 1])
             count += 1
     if ordered:
@@ -56,9 +56,9 @@ def _clean_samples(times: Times, values: Floats) -> int:
     order = np.argsort(times[:count], kind="mergesort")
     in_order, theirs = times[:count][order], values[:count][order]
     kept = 0
-    for place in range(count):
-        if place == 0 or in_order[place] > in_order[place - 1]:
-            times[kept], values[kept] = in_order[place], theirs[place]
+    for index in range(count):
+        if index == 0 or in_order[index] > in_order[index - 1]:
+            times[kept], values[kept] = in_order[index], theirs[index]
             kept += 1
     return kept
 
@@ -94,9 +94,9 @@ def _fill_row(
 def _extrapolated_rate(times: Times, values: Floats, begin: int, end: int, since: int, until: int) -> float:
     """Return the increase per second, extrapolated to the window's ends like Prometheus' extrapolatedRate."""
     grown = values[end - 1] - values[begin]
-    for place in range(begin + 1, end):
-        if values[place] < values[place - 1]:  # the counter was reset
-            grown += values[place - 1]
+    for index in range(begin + 1, end):
+        if values[index] < values[index - 1]:  # the counter was reset
+            grown += values[index - 1]
     to_start = (times[begin] - since) / 1000.0
     to_end = (until - times[end - 1]) / 1000.0
     seen = (times[end - 1] - times[begin]) / 1000.0
@@ -114,7 +114,7 @@ def _extrapolated_rate(times: Times, values: Floats, begin: int, end: int, since
 def _max_value(values: Floats, begin: int, end: int) -> float:
     """Return the highest of some samples; a linear scan suffices for windows that overlap little."""
     highest = np.nan
-    for place in range(begin, end):
-        if not values[place] <= highest:
-            highest = values[place]
+    for index in range(begin, end):
+        if not values[index] <= highest:
+            highest = values[index]
     return highest
