@@ -151,7 +151,8 @@ def end_leftovers() -> list[str]:
     """End processes that a crashed run left behind and list them. Processes of a live run are kept."""
     ended = []
     for record in (cache() / "running").glob("*.json"):
-        with suppress(FileNotFoundError, ValueError):  # another run is at it too
+        # Another run is at it too, or a version of this file with other names wrote it.
+        with suppress(FileNotFoundError, ValueError, KeyError):
             entry = json.loads(record.read_text())
             if entry["owner_started_at"] == started_at(entry["owner"]):
                 continue
