@@ -21,6 +21,7 @@ from trimtab.scan.pricing import ResourcePrices
 from trimtab.scan.risk import Severity
 from trimtab.scan.usage_model import UsageModel
 from trimtab.sizing.constraints import Constraints
+from trimtab.sizing.evidence import add_headroom
 from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.sizing.proposal import Proposal, ResourceTarget
 from trimtab.sizing.recommend import recommend_pod
@@ -175,6 +176,22 @@ def test_assessor_recommends_more_than_limit_of_oom_kill(strategy: str, reported
     assert 1229 * MIB <= (should.memory_limit or 0) <= 1280 * MIB
     assert should.memory_request == should.memory_limit
     assert sum(each.count for each in container.evidence.kills) == 1
+
+
+@pytest.mark.parametrize("strategy", ["trimtab", "vpa", "percentile"])
+def test_assessor_raises_memory_near_its_limit_by_the_rule_of_the_operator(strategy: str) -> None:
+    peak = 0.99 * (1 << 30)
+    found = assess(
+        state_with(LIMITED_DB, pod("db-0", app=LIMITED)), LIMITED_DB, strategy=strategy, memory=peak
+    )
+    assert isinstance(found, WorkloadFinding)
+    (container,) = found.containers
+    assert "OOM" in container.risks
+    limit = container.recommendation.resources.memory_limit
+    assert limit is not None
+    assert limit >= add_headroom(round(peak))
+    details = [each.detail for each in container.recommendation.explanation if each.name == "OOM risk"]
+    assert all("by its peak and OOM kills" in each for each in details)
 
 
 def test_assessor_reduces_memory_again_after_history_of_oom_kill() -> None:

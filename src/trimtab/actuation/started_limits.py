@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from trimtab.actuation.change_annotations import ChangeAnnotations
+from trimtab.actuation.effective_size import live_pods
 from trimtab.actuation.resources import Sizes, container_sizes
 from trimtab.kube.kinds.pods import Pod
 from trimtab.kube.kinds.workloads import Workload
@@ -34,7 +35,7 @@ def memory_limits_at_start(
 ) -> StartLimits:
     """Return the known memory limits that the processes of these pods started with."""
     annotations = annotations or ChangeAnnotations()
-    live = [pod for pod in pods if not pod.deleting]
+    live = live_pods(pods)
     oldest = min((pod.created for pod in live), default=0)
     # A container that restarts for a resize sizes its heap by its present limit.
     restarting = {each.name for pod in live for each in pod.containers if each.restart_on_memory_resize}

@@ -24,17 +24,13 @@ from trimtab.scan.model import ContainerFinding, SkippedWorkload, WorkloadFindin
 from trimtab.scan.pricing import ResourcePrices
 from trimtab.scan.risk import Risk, assess_risks, rate_severity
 from trimtab.scan.usage_model import UsageModel, UsageTotals
-from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.evidence import Evidence, needed_memory
 from trimtab.sizing.policy_rules import PolicyRules, SafetyDefaults, describe_qos_obstacle
 from trimtab.sizing.proposal import Proposal, ResourceTarget
 from trimtab.sizing.recommendation import Factor, Recommendation
 from trimtab.usage.pod_ownership import WorkloadContainer
 
 DAY = 86400.0
-
-HEADROOM = 0.15
-"""The share added to the highest memory peak of a container that came close to its memory limit."""
-
 
 NOT_SYNCED = PodSync(enabled=False)
 """A scan does not know whether an operator resizes new pods, so each pod counts with its own requests."""
@@ -111,19 +107,19 @@ class Assessor:
     ) -> WorkloadRecommendation:
         at_risk = any(each.risks for each in observed.values())
 
+        qos = qos_class(each.resources for each in workload.containers)
+        rules = _build_rules(keep_qos=qos != BEST_EFFORT, at_risk=at_risk)
+
         def estimate(container: str) -> ContainerEstimate | None:
-            found = observed[container].estimate
-            return (
-                found._replace(proposal=_raise_above_peak(found.proposal, observed[container]))
-                if found
-                else None
+            found = observed[container]
+            return found.estimate and found.estimate._replace(
+                proposal=_raise_to_safe_size(found, found.estimate.proposal, rules, self._now)
             )
 
-        qos = qos_class(each.resources for each in workload.containers)
         return recommend_workload(
             workload,
             pods,
-            rules=_build_rules(keep_qos=qos != BEST_EFFORT, at_risk=at_risk),
+            rules=rules,
             estimate=estimate,
             constraints=self._constraints.constraints_for(
                 workload, replicas=len(pods) or workload.replicas, hpas=self._state.list_hpas(workload)
@@ -204,18 +200,20 @@ def _find_operator_obstacle(workload: Workload, containers: Sequence[ContainerFi
     )
 
 
-def _raise_above_peak(proposal: Proposal, observed: _ContainerData) -> Proposal:
-    """Raise the memory target of a container at risk of OOM above its highest peak.
+def _raise_to_safe_size(
+    observed: _ContainerData, proposal: Proposal, rules: PolicyRules, now: float
+) -> Proposal:
+    """Raise the memory target of a container at risk of OOM to the least that is safe: guards only limit decreases.
 
     The lower and upper bounds become the target, so that no guard drops the change as too small.
     """
     if not observed.risks:
         return proposal
     cpu, memory, facts = proposal.cpu.target, proposal.memory.target, proposal.facts
-    safe = observed.usage.memory_peak * (1 + HEADROOM)
-    if "OOM" in observed.risks and memory < safe:
-        peak = format_step("memory", round(observed.usage.memory_peak))
-        detail = f"highest peak of {peak} plus {HEADROOM:.0%}, instead of the strategy's {memory / MIB:.0f}Mi"
+    safe = needed_memory(observed.container, evidence=observed.evidence, rules=rules, now=now)
+    if "OOM" in observed.risks and safe and memory < safe:
+        least = format_step("memory", safe)
+        detail = f"at least {least} by its peak and OOM kills, instead of the strategy's {memory / MIB:.0f}Mi"
         memory, facts = safe, (*facts, Factor("OOM risk", detail, "usage"))
     return msgspec.structs.replace(
         proposal,

@@ -57,6 +57,16 @@ def deduplicate_kills(rows: int, containers: Indices, memory: Floats) -> tuple[I
     return killed, had[killed]
 
 
+OOM_NEED_SHARE = 0.5
+"""The estimated need of an OOM-killed container, between what it had and what it gets."""
+
+
+def grow_after_kills(memory: Floats, factor: float, least: float = 0.0) -> tuple[Floats, Floats]:
+    """Return what OOM-killed containers get, `least` bytes more at least, and the estimate of what they needed."""
+    grown = np.maximum(memory * factor, memory + least)
+    return grown, memory + OOM_NEED_SHARE * (grown - memory)
+
+
 MAGIC = b"trimtab2"
 LENGTH_BYTES, CHECKSUM_BYTES = 8, 4
 COMPRESSION_LEVEL = 1

@@ -124,7 +124,7 @@ class LocalObservations:
 
     def observe(self, pods: Sequence[Pod], now: int) -> LocalObservations:
         """Note which pods are not settled or not ready, and forget those that are again."""
-        live = [pod for pod in pods if pod.phase not in {"Succeeded", "Failed"}]
+        live = live_pods(pods)
         waiting = [pod.uid for pod in live if not is_settled(pod, container_sizes(pod.containers))]
         unready = [pod.uid for pod in live if not pod.ready]
         return replace(

@@ -36,11 +36,9 @@ from trimtab.sizing.state import (
     Floats,
     Indices,
     deduplicate_kills,
+    grow_after_kills,
 )
 from trimtab.sizing.strategy import Strategy, TargetRange, Targets, Traits
-
-OOM_NEED_SHARE = 0.5
-"""The position of an OOM-killed container's need between what it had and what it gets."""
 
 
 class AgentStrategySettings(Settings):
@@ -90,11 +88,11 @@ class AgentStrategy(Strategy[AgentStrategySettings]):
 
     def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:
         containers, memory = deduplicate_kills(self.containers, containers, memory)
-        bumped = memory * self.settings.oom_bump
+        bumped, needed = grow_after_kills(memory, self.settings.oom_bump)
         self._held[1, containers] = np.fmax(self._held[1, containers], bumped)
         self._last_killed[containers] = t
         needs = np.full(self.containers, np.nan)
-        needs[containers] = memory + OOM_NEED_SHARE * (bumped - memory)
+        needs[containers] = needed
         self._memory.add(needs)
 
     def recommend(self, t: float) -> Targets:

@@ -31,6 +31,7 @@ from trimtab.sizing.state import (
     Floats,
     Indices,
     deduplicate_kills,
+    grow_after_kills,
 )
 from trimtab.sizing.strategy import Strategy, TargetRange, Targets, Traits
 
@@ -54,8 +55,6 @@ MEMORY_TOLERANCE = 0.3
 """The part of the tolerance that holds for memory, which moves less."""
 DEADBAND = 0.2
 """The relative distance from the target within which a request is not worth a change."""
-OOM_NEED_SHARE = 0.5
-"""The position of an OOM-killed container's need between what it had and what it gets."""
 
 
 class ForecasterSettings(Settings):
@@ -296,11 +295,11 @@ class ForecasterStrategy(Strategy[ForecasterSettings]):
 
     def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:  # noqa: ARG002 - it counts for the present hour
         containers, memory = deduplicate_kills(self.containers, containers, memory)
-        bumped = np.maximum(memory * self.settings.oom_bump, memory + self.settings.oom_min_bump)
+        bumped, needed = grow_after_kills(memory, self.settings.oom_bump, self.settings.oom_min_bump)
         size = self._memory.held.size
         size[containers] = np.fmax(size[containers], bumped)
         needs = np.full(self.containers, np.nan)
-        needs[containers] = memory + OOM_NEED_SHARE * (bumped - memory)
+        needs[containers] = needed
         self._memory.usage.add(needs)
 
     def recommend(self, t: float) -> Targets:

@@ -47,6 +47,7 @@ from trimtab.sizing.state import (
     Floats,
     Indices,
     deduplicate_kills,
+    grow_after_kills,
 )
 from trimtab.sizing.strategies.trimtab_engine.kernels import (
     CostModel,
@@ -129,8 +130,6 @@ DEADBAND = 0.2
 """The distance of the bounds from the target, for a VPA's status: its updater evicts pods outside of them."""
 FREQUENT_CHANGES = 7.0
 """The number of recent changes above which the next one must save more: about five a day."""
-OOM_NEED_SHARE = 0.5
-"""The estimated need of an OOM killed container, between what it had and what it gets."""
 FIRST_WEIGHT = 1 / 60
 """The share of an update that the very first sample stands for."""
 COMPLETE_SHARE = 0.9
@@ -231,8 +230,8 @@ class TrimtabStrategy(Strategy[TrimtabSettings]):
 
     def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:  # noqa: ARG002 - it counts for the present epoch
         containers, memory = deduplicate_kills(self.containers, containers, memory)
-        bumped = np.maximum(memory * self.settings.oom_bump, memory + self.settings.oom_min_bump)
-        self._memory.raise_to(containers, bumped, memory + OOM_NEED_SHARE * (bumped - memory))
+        sizes, needs = grow_after_kills(memory, self.settings.oom_bump, self.settings.oom_min_bump)
+        self._memory.raise_to(containers, sizes, needs)
 
     def recommend(self, t: float) -> Targets:
         cpu, memory = (self._state_at(resource, t).held for resource in (self._cpu, self._memory))

@@ -20,6 +20,7 @@ from numba import njit
 from pydantic import Field, model_validator
 
 from trimtab.plugins import Settings
+from trimtab.sizing.evidence import OOM_FACTOR, OOM_MIN_INCREASE
 from trimtab.sizing.state import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY, Array, Floats, Indices
 from trimtab.sizing.stats import histogram
 from trimtab.sizing.stats.histogram import (
@@ -60,9 +61,9 @@ class VpaSettings(Settings):
     """Seconds of one memory interval, of which only the peak counts."""
     confidence_interval: float = Field(default=DAY, ge=1)
     """Seconds of history, at one sample per minute, that count as one unit of confidence."""
-    oom_bump_ratio: float = Field(default=1.2, ge=1)
+    oom_bump_ratio: float = Field(default=OOM_FACTOR, ge=1)
     """The factor above what a container had for the peak of an OOM kill."""
-    oom_min_bump: float = Field(default=100 * 2**20, ge=0)
+    oom_min_bump: float = Field(default=OOM_MIN_INCREASE, ge=0)
     """The least bytes above what a container had for the peak of an OOM kill."""
     pod_min_cpu: float = Field(default=0.025, ge=0)
     """The least cores of a pod, divided among its containers; 0 for no floor."""
