@@ -8,50 +8,50 @@ wanting 99 of 100 requests answered within its objective. The same cluster runs 
 - HPA + VPA: per-pod CPU is what a VPA recommends after the first hour (90th percentile and 15 %), but no less than a
   share of the first size; replicas follow the HPA's rule with its tolerance of 10 % and five minutes of stabilisation.
   Several targets and shares are tried, as one tunes by hand.
-- intents: every minute what would miss under 1.25 times its load, or under the load five minutes ahead, is planned for;
-  every ten minutes what is met may give back; what was seen is learned from every half hour.
+- intents: the production operator with an Intent for each service and the actuators scaleOut, scaleIn and resizeCPU, in
+  simulated time; it plans every minute.
 
 Memory is left as it is under each regime. Counted are minutes in which a service misses its objective, and cores asked
 for times hours, after two hours of settling. With --scarce the nodes have less than is wanted, and what is missed is
 told by priority.
 """
 
+import asyncio
+import logging
 import math
 import time
 from argparse import ArgumentParser
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+import structlog
 from msgspec.structs import replace
 from rich.console import Console
 from rich.table import Table
 
-from trimtab.api.kpiprofile import KPIType
-from trimtab.intents.actuator import actuator
-from trimtab.intents.arbitration import PlanRequest, arbitrate
-from trimtab.intents.capacity import Capacity, FreeResources
-from trimtab.intents.constraints import PlanConstraints
-from trimtab.intents.effects.fit import add_priors, learn_effects
-from trimtab.intents.effects.model import EffectModels
-from trimtab.intents.objective import Goal, Objective
-from trimtab.intents.planner import Plan, Purpose
-from trimtab.intents.planners.astar import AStar, AStarSettings
-from trimtab.intents.state import ContainerSize, PodState, TargetState
 from trimtab.kube.kinds.pods import Resources
+from trimtab.kube.rest.resources import INTENTS, KPI_PROFILES, Resource
 from trimtab.lab.simulator.objects import SimulatedPod, SimulatedWorkload, sum_requests
 from trimtab.lab.simulator.physics import UNSCHEDULED
 from trimtab.lab.simulator.scenario import GIB, ContainerSpec, NodePool, Scenario, ServiceSpec, WorkloadSpec
+from trimtab.lab.simulator.simulation import Simulation
 from trimtab.lab.simulator.world import SimulatedWorld
 from trimtab.lab.workloads import generate
+from trimtab.operator.config.model import OperatorConfig
 from trimtab.usage.trace import Trace
+from trimtab.web.demo.intents import build_intent, build_profile
 
 STEP = 60.0
 SETTLING = 2 * 3600.0
 MOST_REPLICAS = 20
 P99 = 2
-SPARE = 1.25
-"""Intents prepare for so many times the present load, or for more where it rises faster."""
+SETTINGS: dict[str, Any] = {
+    "interval": "1m",
+    "actuators": {"scaleOut": {}, "scaleIn": {}, "resizeCPU": {}},
+    "guardrails": [{"maxReplicas": MOST_REPLICAS, "maxCpu": "8", "maxPriorityOutside": 1.0, "explore": True}],
+}
 
 
 def scene(services: int, seed: int, hours: float, room: float) -> Scenario:
@@ -153,131 +153,28 @@ class Hpa:
                 world.scale_workload(key, steady)
 
 
-class Intents:
-    def __init__(self, world: SimulatedWorld, priorities: dict[str, float]) -> None:
-        self._world, self._priorities = world, priorities
-        self._planner = AStar(AStarSettings(confidence=0.85))
-        self._actuators = [actuator(name) for name in ("scaleOut", "scaleIn", "resizeCPU")]
-        self._history: dict[str, deque[tuple[float, TargetState]]] = defaultdict(lambda: deque(maxlen=120))
-        self._effects: dict[str, EffectModels] = defaultdict(EffectModels)
-        self._rests: dict[str, float] = defaultdict(float)
-        self._released: dict[str, float] = defaultdict(float)
-        self._loads: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=6))
-        self._waiting: dict[str, float | None] = {}
+def build_objects(made: Scenario, priorities: dict[str, float]) -> list[tuple[Resource, Any]]:
+    """Build the profile of the services' KPI, and an Intent for each service."""
+    found: list[tuple[Resource, Any]] = [(KPI_PROFILES, build_profile("default"))]
+    for workload in made.workloads:
+        assert workload.service is not None
+        intent = build_intent(workload.key, workload.service.latency_objective)
+        assert intent.spec is not None
+        spec = intent.spec.model_copy(update={"priority": priorities[workload.name]})
+        found.append((INTENTS, replace(intent, spec=spec)))
+    return found
 
-    def act(self) -> None:
-        world = self._world
-        claims = {}
-        for workload in world.workloads.values():
-            claim = self._claim(workload)
-            if claim is not None:
-                claims[claim.goal.intent] = (claim, workload)
-        ground = world.nodes
-        room = Capacity(
-            {
-                name: FreeResources(
-                    ground.cpu_left[at] / 1000, float(ground.memory_left[at]), float(ground.pods_left[at])
-                )
-                for at, name in enumerate(ground.names)
-            }
-        )
-        rulings = arbitrate(
-            [claim for claim, _ in claims.values()], capacity=room, make=self._make, now=world.now
-        )
-        for name, (plan, waiting) in rulings.items():
-            self._waiting[name] = waiting
-            if plan.actions:
-                self._perform(plan, claims[name][1])
 
-    def _claim(self, workload: SimulatedWorkload) -> PlanRequest | None:
-        world, name, service = self._world, workload.spec.name, workload.spec.service
-        assert service is not None
-        intent = f"default/{name}"
-        now = world.now
-        p99 = float(world.latencies[workload.number, P99])
-        pods = list(workload.pods.values())
-        unplaced = sum(pod.node == UNSCHEDULED for pod in pods)
-        if sum(not pod.ready for pod in pods) > unplaced or len(pods) != workload.replicas:
-            return None
-        cores = (workload.containers[0].resources.cpu_request or 1) / 1000
-        load = float(world.load[workload.number]) / service.cpu_seconds
-        state = TargetState(
-            objectives={"p99": None if math.isnan(p99) else p99},
-            pods=tuple(
-                PodState(
-                    name=pod.name,
-                    node=world.node_name(pod),
-                    state="Running" if pod.ready else "Pending",
-                )
-                for pod in pods
-            ),
-            replicas=workload.replicas,
-            unplaced=unplaced,
-            sizes=(
-                ContainerSize(container="main", cpu_request=cores, cpu_limit=cores, memory_request=GIB / 4),
-            ),
-            load=load,
-            cpu_used=min(load * service.cpu_seconds, cores * (workload.replicas - unplaced)),
-        )
-        goal = Goal(
-            intent=intent,
-            objectives=(
-                Objective(
-                    name="p99", value=service.latency_objective, kind=KPIType.LATENCY, measured_by="p99"
-                ),
-            ),
-            priority=self._priorities[name],
-        )
-        loads = self._loads[name]
-        loads.append(load)
-        if not unplaced:
-            self._history[name].append((now, state))
-        minutes = round((now - world.start) / 60)
-        if (minutes + workload.number) % 30 == 0 and self._history[name]:
-            self._effects[name] = learn_effects(goal, list(self._history[name])[::2], now=now)
-        if now < self._rests[name]:
-            return None
-        limits = PlanConstraints(max_replicas=MOST_REPLICAS, min_cpu=0.05, max_cpu=8.0, explore=True)
-        if math.isnan(p99):
-            return PlanRequest(
-                goal=goal, state=state, constraints=limits, waiting_since=self._waiting.get(intent)
-            )
-        met = p99 <= service.latency_objective
-        ahead = max(load * SPARE, 2 * load - loads[0])
-        effects = add_priors(self._effects[name], goal, state)
-        rising = effects.predict_under_load(state, ahead)
-        misses = not met or (rising.objectives["p99"] or 0) > service.latency_objective
-        if not misses and now < self._released[name] + 600:
-            return None
-        if not misses:
-            self._released[name] = now
-        return PlanRequest(
-            goal=goal,
-            state=rising,
-            effects=effects,
-            constraints=limits,
-            waiting_since=self._waiting.get(intent),
-        )
-
-    def _make(self, claim: PlanRequest, limits: PlanConstraints) -> Plan:
-        return self._planner.plan(
-            claim.state,
-            claim.goal,
-            actuators=self._actuators,
-            effects=claim.effects,
-            limits=limits,
-            now=self._world.now,
-        )
-
-    def _perform(self, plan: Plan, workload: SimulatedWorkload) -> None:
-        after = plan.actions[-1].after
-        cores = round((after.cpu or 0.1) * 1000)
-        if cores != workload.containers[0].resources.cpu_request:
-            resize(self._world, workload, cores)
-        if after.replicas != workload.replicas:
-            self._world.scale_workload(workload.spec.key, after.replicas)
-        gives = plan.purpose in {Purpose.RELEASE, Purpose.YIELD}
-        self._rests[workload.spec.name] = self._world.now + (300 if gives else 120)
+async def run_intents(made: Scenario, seed: int, hours: float, priorities: dict[str, float]) -> Score:
+    """The whole operator, as `build_operator` puts it together, with Intents and without policies."""
+    score = Score()
+    config = OperatorConfig.model_validate({"intents": SETTINGS})
+    async with Simulation(
+        made, objects=build_objects(made, priorities), seed=seed, step=STEP, config=config
+    ) as simulation:
+        simulation.subscribe(lambda _: score.count(simulation.world, priorities))
+        await simulation.run(hours * 3600)
+    return score
 
 
 def used_by(world: SimulatedWorld, pods: list[SimulatedPod]) -> float:
@@ -285,20 +182,17 @@ def used_by(world: SimulatedWorld, pods: list[SimulatedPod]) -> float:
 
 
 def run(made: Scenario, seed: int, hours: float, regime: str) -> Score:
-    world, score = SimulatedWorld(made, seed=seed), Score()
     chance = np.random.default_rng([seed, 1])
     priorities = {each.name: float(chance.uniform(0.01, 1.0)) for each in made.workloads}
     if regime == "intents":
-        act = Intents(world, priorities).act
-    elif regime == "fixed":
-        act = lambda: None  # noqa: E731 - nobody acts
-    else:
-        target, floor = regime.split()
-        act = Hpa(world, float(target), float(floor)).act
+        return asyncio.run(run_intents(made, seed, hours, priorities))
+    world, score = SimulatedWorld(made, seed=seed), Score()
+    hpa = None if regime == "fixed" else Hpa(world, *map(float, regime.split()))
     for _ in range(int(hours * 3600 / STEP)):
         world.step(STEP)
         score.count(world, priorities)
-        act()
+        if hpa:
+            hpa.act()
         world.process_due(world.now)
     return score
 
@@ -311,6 +205,7 @@ def main() -> None:
     parser.add_argument("--hours", type=float, default=8.0)
     parser.add_argument("--scarce", action="store_true", help="nodes with less than is wanted")
     options = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     by_hand = ["0.5 0.5", *(f"{target} 1.0" for target in (0.4, 0.5, 0.6, 0.7))]
     regimes = ["intents", "0.5 1.0"] if options.scarce else ["intents", *by_hand, "fixed"]
     scores: dict[str, list[Score]] = defaultdict(list)
