@@ -21,7 +21,7 @@ settings.load_profile("shared")
 
 
 def pytest_sessionstart() -> None:
-    """Declare that there is no event loop yet: else pytest-asyncio's question for it makes one that nobody closes."""
+    """Declare that there is no event loop yet: otherwise pytest-asyncio creates one that is never closed."""
     asyncio.set_event_loop(None)
 
 

@@ -1,4 +1,4 @@
-"""What the documentation shows works, what it names exists, and it is no longer than people want to read."""
+"""Checks of the documentation: its examples work, its names exist, and its length is limited."""
 
 import re
 import shlex
@@ -50,7 +50,7 @@ def test_manifests_and_settings_are_valid_and_have_their_present_names(page: Pat
 
 
 def _find_model(document: dict[str, Any]) -> tuple[type[ApiModel] | None, dict[str, Any]]:
-    """Return the model for a document or a part of one, as its first lines tell."""
+    """Return the model for a document or a part of one, by its first lines."""
     if "apiVersion" in document:
         return BY_NAME.get(document["kind"]), document  # none for a kind of another project
     if document.keys() == {"spec"}:

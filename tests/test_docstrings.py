@@ -1,4 +1,4 @@
-"""What is said below a model's fields is read from its source, and only when someone asks for it."""
+"""Docstrings of fields are read from the source, and only on demand."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""What was taken for a moment is given back to the system."""
+"""Memory used for a moment is returned to the system."""
 
 import pytest
 

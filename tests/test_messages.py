@@ -20,5 +20,5 @@ def test_protobuf_messages_are_what_the_compiler_generates(file: Path, tmp_path:
     for ending in ("_pb2.py", "_pb2.pyi"):
         made = file.relative_to(SOURCE).with_name(file.stem + ending)
         assert (tmp_path / made).read_text() == (SOURCE / made).read_text(), (
-            f"make {made} anew: see its __init__.py"
+            f"generate {made} again: see its __init__.py"
         )

@@ -1,4 +1,4 @@
-"""docs/research/properties.md names, for each correctness property of the OptiPod design, the tests that hold it, and no others."""
+"""The page docs/research/properties.md names, for each correctness property of the OptiPod design, exactly its tests."""
 
 import ast
 import re
@@ -10,13 +10,13 @@ COUNT = 32
 
 
 def listed() -> dict[int, tuple[str, set[str]]]:
-    """By number: its title, and the tests that the page names."""
+    """Return the title and the named tests of each property of the page, by number."""
     rows = re.findall(r"^\| (\d+) \| ([^|]+) \| ([^|]+) \|$", PAGE.read_text(), flags=re.MULTILINE)
     return {int(number): (title, set(re.findall(r"`([^`]+)`", tests))) for number, title, tests in rows}
 
 
 def written() -> dict[int, set[str]]:
-    """By number: the tests that there are, as `folder/file.py`; each draws its examples with hypothesis."""
+    """Return the files of the existing tests, by number; each draws its examples with hypothesis."""
     found: dict[int, set[str]] = {}
     for file in sorted((ROOT / "tests").rglob("test_*.py")):
         for node in ast.walk(ast.parse(file.read_text())):

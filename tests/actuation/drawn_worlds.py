@@ -126,7 +126,7 @@ class DrawnWorld:
         self.world.full, self.world.fitting_size, self.world.resizable = "", None, True
         self.world.needed_memory, self.world.crash_loops, self.world.paused = 48 * MIB, False, False
         for live in self.world.pods_by_name.values():
-            live.resize_refusal = ""
+            live.resize_rejection = ""
 
     def scale(self) -> None:
         """Scale out or in, as an autoscaler does."""
@@ -159,7 +159,7 @@ class DrawnWorld:
     def fill_node(self) -> None:
         pods = list(self.world.pods_by_name.values())
         if pods:
-            self.draw.choice(pods).resize_refusal = self.draw.choice(["Deferred", "Infeasible", "Error"])
+            self.draw.choice(pods).resize_rejection = self.draw.choice(["Deferred", "Infeasible", "Error"])
 
     def fill_all_nodes(self) -> None:
         self.world.full = self.draw.choice(["", "Deferred", "Infeasible"])

@@ -160,7 +160,7 @@ class Machine(RuleBasedStateMachine):
     @rule(number=st.integers(0, 6), reason=st.sampled_from(["Deferred", "Infeasible"]))
     def fill_a_node(self, number: int, reason: str) -> None:
         pods = list(self.world.pods_by_name.values())
-        pods[number % len(pods)].resize_refusal = reason
+        pods[number % len(pods)].resize_rejection = reason
 
     @rule(crowded=st.booleans())
     def fill_all_nodes(self, *, crowded: bool) -> None:
@@ -202,7 +202,7 @@ class Machine(RuleBasedStateMachine):
         self.world.fitting_size = None
         self.world.records.lags = False
         for live in self.world.pods_by_name.values():
-            live.resize_refusal = ""
+            live.resize_rejection = ""
         for _ in range(60):
             self.reconcile()
             self.world.pass_time(STEP)

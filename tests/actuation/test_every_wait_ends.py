@@ -79,8 +79,8 @@ def full(reason: str) -> Callable[[World], None]:
 
 
 TROUBLES: dict[str, Callable[[World], None]] = {
-    "nodes have no room": full("Deferred"),
-    "nodes never have room": full("Infeasible"),
+    "nodes have no capacity": full("Deferred"),
+    "nodes never have capacity": full("Infeasible"),
     "no kubelet resizes": sets(resizable=False),
     "no node for new pods": sets(fitting_size={"web": Resources(1, 1, 1, 1)}),
     "only small pods find a node": sets(fitting_size=OLD | LESS),
@@ -156,7 +156,7 @@ class WorkloadRun:
 @example(
     way="InPlace",
     replicas=4,
-    troubles=[TimedTrouble("nodes have no room", 9), TimedTrouble("pods are killed", 9)],
+    troubles=[TimedTrouble("nodes have no capacity", 9), TimedTrouble("pods are killed", 9)],
     poisoned=False,
     urgent_from=12,
     never_open_from=None,
@@ -235,7 +235,7 @@ def promoted_then(way: str, *troubles: str, sizes: Sizes = NEW, **terms: Any) ->
     return workload_run
 
 
-@pytest.mark.parametrize("trouble", ["nodes have no room", "nodes never have room"])
+@pytest.mark.parametrize("trouble", ["nodes have no capacity", "nodes never have capacity"])
 def test_revert_without_node_capacity_ends_with_what_is_possible(trouble: str) -> None:
     workload_run = promoted_then("InPlace", trouble, sizes=LESS)
     for _ in range(30):
@@ -243,10 +243,10 @@ def test_revert_without_node_capacity_ends_with_what_is_possible(trouble: str) -
     world = workload_run.world
     assert world.change_annotations.change is None
     assert world.change_annotations.reverted
-    told = [message for _, reason, message in world.events if reason == "RevertIncomplete"]
-    assert len(told) == 1
-    assert "web-3 and 3 more keep web: cpu 50m" in told[0]
-    assert "the node says so" in told[0]
+    messages = [message for _, reason, message in world.events if reason == "RevertIncomplete"]
+    assert len(messages) == 1
+    assert "web-3 and 3 more keep web: cpu 50m" in messages[0]
+    assert "the node says so" in messages[0]
     assert "the node says so" in world.change_annotations.reverted.why
     assert world.sizes == {tuple((OLD | LESS).items())}
     assert {tuple(live.spec.items()) for live in world.pods_by_name.values()} == world.sizes, (
@@ -256,7 +256,7 @@ def test_revert_without_node_capacity_ends_with_what_is_possible(trouble: str) -
 
 def test_revert_without_node_capacity_evicts_where_allowed() -> None:
     """One after the other, each once; they come of their template's size, which is what they had."""
-    workload_run = promoted_then("InPlaceOrRollout", "nodes never have room", sizes=LESS)
+    workload_run = promoted_then("InPlaceOrRollout", "nodes never have capacity", sizes=LESS)
     for _ in range(60):
         workload_run.step(STEP)
     assert workload_run.world.written.count("evict") == 4
@@ -266,7 +266,7 @@ def test_revert_without_node_capacity_evicts_where_allowed() -> None:
 
 def test_revert_resizes_an_unschedulable_pod_to_its_last_size_and_evicts_no_other() -> None:
     workload_run = promoted_then(
-        "InPlaceOrRollout", "nodes never have room", "only small pods find a node", sizes=LESS
+        "InPlaceOrRollout", "nodes never have capacity", "only small pods find a node", sizes=LESS
     )
     for _ in range(60):
         workload_run.step(STEP)
@@ -277,7 +277,7 @@ def test_revert_resizes_an_unschedulable_pod_to_its_last_size_and_evicts_no_othe
 
 def test_revert_blocked_by_a_disruption_budget_ends() -> None:
     workload_run = promoted_then(
-        "InPlaceOrRollout", "nodes never have room", "no disruption is allowed", sizes=LESS
+        "InPlaceOrRollout", "nodes never have capacity", "no disruption is allowed", sizes=LESS
     )
     for _ in range(150):
         workload_run.step(STEP)
@@ -287,12 +287,12 @@ def test_revert_blocked_by_a_disruption_budget_ends() -> None:
 
 def test_relief_goes_before_a_revert_that_stands_still() -> None:
     """Hundreds of kills a day happened when other pods had taken the capacity."""
-    workload_run = promoted_then("InPlace", "nodes have no room", sizes=LESS)
+    workload_run = promoted_then("InPlace", "nodes have no capacity", sizes=LESS)
     workload_run.world.needed_memory = 200 * MIB
     workload_run.wanted = replace(workload_run.wanted, sizes=MORE, is_urgent=True)
     workload_run.world.full = ""
     for live in workload_run.world.pods_by_name.values():
-        live.resize_refusal = "Deferred"
+        live.resize_rejection = "Deferred"
     for _ in range(5):
         workload_run.step(STEP)
     assert (

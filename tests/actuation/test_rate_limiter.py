@@ -155,7 +155,7 @@ def test_rate_limiter_frees_the_slot_of_an_evicted_pod() -> None:
     wanted = desired_change({"web": LARGE}, canary=Canary(percent=100))
     run(actuator.reconcile(KEY, wanted, now=world.now))
     (evicted,) = [live for live in world.pods_by_name.values() if live.spec != live.applied]
-    evicted.phase, evicted.resize_refusal = "Failed", "Deferred"
+    evicted.phase, evicted.resize_rejection = "Failed", "Deferred"
     world.add_pod()
     world.pass_time(5)
     run(actuator.reconcile(KEY, wanted, now=world.now))

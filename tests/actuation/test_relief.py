@@ -166,7 +166,9 @@ def test_relief_continues_beside_a_pod_without_capacity(reason: str) -> None:
     begins = start_change(
         observe_annotated(ChangeAnnotations(), [killed_pod(n) for n in range(4)], urgent_change())
     )
-    full = killed_pod(0, sizes=MORE, applied=SIZE, resize=PodResize("PodResizePending", reason, "no room"))
+    full = killed_pod(
+        0, sizes=MORE, applied=SIZE, resize=PodResize("PodResizePending", reason, "no capacity")
+    )
     pods = [full, *(killed_pod(n, sizes=MORE) for n in range(1, 4))]
     seen = {"unsettled_since": {full.uid: NOW}}
     late = NOW + DEADLINES.deferred + 1
@@ -191,7 +193,7 @@ def test_relief_that_fails_is_retried_after_minutes_and_then_more_slowly() -> No
     rests, change_annotations, now = [], ChangeAnnotations(reverted=RESTS), NOW
     for _ in range(6):
         begins = start_change(observe_annotated(change_annotations, [killed_pod()], urgent_change(), now=now))
-        failed = msgspec.structs.replace(begins, phase=Phase.REVERTING, reason="no room")
+        failed = msgspec.structs.replace(begins, phase=Phase.REVERTING, reason="no capacity")
         change_annotations = recorded(
             next_actions(
                 observe_annotated(
@@ -204,7 +206,7 @@ def test_relief_that_fails_is_retried_after_minutes_and_then_more_slowly() -> No
             RESTS.times,
             RESTS.until,
         ), "other changes rest on"
-        assert "no room" in wait_reason(
+        assert "no capacity" in wait_reason(
             next_actions(observe_annotated(change_annotations, [killed_pod()], urgent_change(), now=now + 1))
         )
         rests.append(change_annotations.reverted.relief_until - now)

@@ -71,7 +71,7 @@ class LivePod:
     created: int
     exits: dict[str, ContainerTermination] = field(default_factory=dict)
     phase: str = "Running"
-    resize_refusal: str = ""
+    resize_rejection: str = ""
     """The reason for which its node defers or rejects a larger size; a smaller size is accepted."""
     crashes: bool = False
     """True while it waits to be restarted."""
@@ -364,9 +364,9 @@ class World:
         for live in self.pods_by_name.values():
             live.unschedulable = live.unschedulable and self.fitting_size not in (None, live.spec)
             if not self.resizable and live.spec != live.applied:
-                live.resize_refusal = live.resize_refusal or "Infeasible"
+                live.resize_rejection = live.resize_rejection or "Infeasible"
             has_capacity = self.resizable and not increases_requests(live.applied, live.spec)
-            if not (live.resize_refusal or self.full) or live.unschedulable or has_capacity:
+            if not (live.resize_rejection or self.full) or live.unschedulable or has_capacity:
                 live.applied = dict(live.spec)
             killed = [
                 name
@@ -409,7 +409,7 @@ class World:
     def _seen(self, live: LivePod) -> Pod:
         resize = None
         if live.spec != live.applied:
-            why = live.resize_refusal or self.full
+            why = live.resize_rejection or self.full
             resize = PodResize("PodResizePending", why, "the node says so") if why else None
         seen = pod(
             live.name,

@@ -24,7 +24,7 @@ def test_seconds_come_and_go() -> None:
     ],
 )
 def test_duration_error_names_the_problem(text: str, named: str) -> None:
-    with pytest.raises(DurationError) as refusal:
+    with pytest.raises(DurationError) as parse_error:
         Duration.parse(text)
-    assert f'duration "{text}"' in str(refusal.value)
-    assert named in str(refusal.value)
+    assert f'duration "{text}"' in str(parse_error.value)
+    assert named in str(parse_error.value)

@@ -1,4 +1,4 @@
-"""What the other kinds mean, where their fields alone do not say it."""
+"""Meaning of the other kinds beyond their fields."""
 
 from pathlib import Path
 from typing import Any

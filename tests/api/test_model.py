@@ -1,4 +1,4 @@
-"""How a manifest becomes an object and an object a manifest."""
+"""Conversion between manifests and objects."""
 
 import pytest
 from pydantic import ValidationError

@@ -1,4 +1,4 @@
-"""What an OptimizationPolicy means: whom it selects, and what becomes of limits."""
+"""Meaning of an OptimizationPolicy: selected workloads, and limits."""
 
 from typing import Any
 

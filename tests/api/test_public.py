@@ -1,4 +1,4 @@
-"""What `trimtab.api` offers is a promise: a name is added or taken away on purpose, here too."""
+"""The public names of `trimtab.api`: adding or removing one requires a change here."""
 
 import trimtab.api
 

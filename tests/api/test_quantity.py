@@ -85,8 +85,8 @@ def test_quantity_beyond_int64_stays_at_its_bound() -> None:
     ],
 )
 def test_quantity_error_names_the_problem_and_the_notation(text: str, named: str) -> None:
-    with pytest.raises(QuantityError) as refusal:
+    with pytest.raises(QuantityError) as parse_error:
         Quantity.parse(text)
-    assert f'quantity "{text}"' in str(refusal.value)
-    assert named in str(refusal.value)
-    assert "write it like" in str(refusal.value)
+    assert f'quantity "{text}"' in str(parse_error.value)
+    assert named in str(parse_error.value)
+    assert "write it like" in str(parse_error.value)

@@ -30,26 +30,26 @@ def entry(name: str, what: str, *, ago: float, **more: Any) -> HistoryRecord:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    told = [
+    records = [
         entry("web", "applied", ago=40 * HOUR, before=BEFORE, after=AFTER),
         entry("web", "recommended", ago=3 * HOUR, container="app", before=BEFORE["app"], after=AFTER["app"]),
         entry("web", "applied", ago=2 * HOUR, before=BEFORE, after=AFTER),
         entry("web", "reverted", ago=HOUR, before=AFTER, after=BEFORE, why="2 of 3 pods are not ready"),
         entry("db", "held", ago=1800, kind="StatefulSet", who="ann", why="the sale"),
     ]
-    keep(tmp_path / "trimtab.db", *told)
+    keep(tmp_path / "trimtab.db", *records)
     return tmp_path / "trimtab.db"
 
 
-def keep(path: Path, *told: HistoryRecord) -> None:
+def keep(path: Path, *records: HistoryRecord) -> None:
     async def fill() -> None:
         async with Store.open(path) as opened:
-            await opened.history.append(told)
+            await opened.history.append(records)
 
     asyncio.run(fill())
 
 
-def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def run_history(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert run(["history", *arguments]) == 0
     return capsys.readouterr().out
 
@@ -57,7 +57,7 @@ def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_history_shows_changes_newest_first_with_reasons(
     store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = asked(capsys, "--store", str(store))
+    out = run_history(capsys, "--store", str(store))
     heads = [line.split()[1:] for line in out.splitlines() if not line.startswith(" ")]
     assert heads == [
         ["held", "shop/StatefulSet/db"],
@@ -71,18 +71,18 @@ def test_history_shows_changes_newest_first_with_reasons(
 
 
 def test_history_selects_one_workload_and_period(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = asked(capsys, "shop/deploy/web", "--since", "168h", "--top", "2", "--store", str(store))
+    out = run_history(capsys, "shop/deploy/web", "--since", "168h", "--top", "2", "--store", str(store))
     assert out.count("shop/Deployment/web") == 2
     assert "… and older ones: --top 0 shows all." in out
-    assert asked(capsys, "shop/deploy/db", "--store", str(store)) == "nothing in the last 24h\n"
+    assert run_history(capsys, "shop/deploy/db", "--store", str(store)) == "nothing in the last 24h\n"
 
 
 def test_history_prints_json_and_csv(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = ["--what", "recommended", "--what", "applied", "--store", str(store)]
-    found = json.loads(asked(capsys, *told, "--output", "json"))
+    records = ["--what", "recommended", "--what", "applied", "--store", str(store)]
+    found = json.loads(run_history(capsys, *records, "--output", "json"))
     assert [each["what"] for each in found] == ["applied", "recommended"]
     assert found[0]["after"] == AFTER
-    rows = list(csv.DictReader(io.StringIO(asked(capsys, *told, "--output", "csv"))))
+    rows = list(csv.DictReader(io.StringIO(run_history(capsys, *records, "--output", "csv"))))
     assert [row["container"] for row in rows] == ["", "app"]
     assert rows[1]["after"] == "cpu 250m, memory 600Mi"
 
@@ -92,20 +92,20 @@ def test_history_reads_the_store_of_the_operators_configuration(
 ) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(f"store: {{url: {store}}}\n")
-    assert "shop/StatefulSet/db" in asked(capsys, "--config", str(config))
+    assert "shop/StatefulSet/db" in run_history(capsys, "--config", str(config))
     monkeypatch.setenv("TRIMTAB_STORE__URL", str(store))
-    assert "shop/StatefulSet/db" in asked(capsys)
+    assert "shop/StatefulSet/db" in run_history(capsys)
 
 
 def test_history_separates_clusters_that_share_a_store(
     store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keep(store, entry("web", "applied", ago=60, cluster="other"))
-    out = asked(capsys, "--store", str(store))
+    out = run_history(capsys, "--store", str(store))
     assert "shop/Deployment/web  in other\n" in out
     assert "shop/StatefulSet/db  in c\n" in out
-    assert "  in " not in asked(capsys, "--store", str(store), "--cluster", "c")
-    rows = csv.DictReader(io.StringIO(asked(capsys, "--store", str(store), "--output", "csv")))
+    assert "  in " not in run_history(capsys, "--store", str(store), "--cluster", "c")
+    rows = csv.DictReader(io.StringIO(run_history(capsys, "--store", str(store), "--output", "csv")))
     assert [row["cluster"] for row in rows] == ["other", "c", "c", "c"]
 
 
@@ -122,14 +122,14 @@ def test_history_reads_no_more_than_it_shows(
 
     monkeypatch.setattr(HistoryRepository, "find", counting)
     keep(store, *(entry("web", "applied", ago=number) for number in range(1, 20)))
-    assert "older ones" in asked(capsys, "--top", "2", "--store", str(store))
+    assert "older ones" in run_history(capsys, "--top", "2", "--store", str(store))
     assert sum("applied" in words for words in pages) == 3
 
 
 def test_history_escapes_control_characters(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     keep(store, entry("web", "held", ago=1, who="eve\x1b[2J", why="sale\x1b]0;pwned\x07\nand\x9b31m more"))
     for output in ("table", "csv"):
-        out = asked(capsys, "--store", str(store), "--output", output)
+        out = run_history(capsys, "--store", str(store), "--output", output)
         assert "sale\\x1b]0;pwned\\x07" in out
         assert all(each == "\n" or each.isprintable() for each in out)
 

@@ -16,6 +16,6 @@ def test_import_vpa_narrow_table_keeps_whole_names(
     metadata = {"name": "checkout-service", "namespace": "payments-production"}
     found = project_object(vpa_projection(), {"metadata": metadata, "spec": {"targetRef": target}})
     _print_table([ImportedPolicy(found, None, ("it leaves much alone; " * 5,))])
-    told = capsys.readouterr().out
-    assert "…" not in told
-    assert "payments-production" in told
+    output = capsys.readouterr().out
+    assert "…" not in output
+    assert "payments-production" in output

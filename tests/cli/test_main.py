@@ -1,4 +1,4 @@
-"""What every command owes its user: quick help, one line when something is wrong, and an exit code that tells."""
+"""The contract of every command: quick help, one line for an error, and a meaningful exit code."""
 
 import importlib
 import os
@@ -15,20 +15,20 @@ from trimtab.errors import TrimtabError
 from trimtab.scan.model import ScanResult
 
 
-def said(captured: pytest.CaptureFixture[str]) -> tuple[str, str]:
+def output_of(captured: pytest.CaptureFixture[str]) -> tuple[str, str]:
     out, err = captured.readouterr()
     return out, err
 
 
 def test_version_option_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
-    assert said(capsys) == (f"{__version__}\n", "")
+    assert output_of(capsys) == (f"{__version__}\n", "")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_help_has_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([name, "--help"]) == 0
-    out, _ = said(capsys)
+    out, _ = output_of(capsys)
     assert COMMANDS[name].split()[0] in out
     assert f"\n    trimtab {name}" in out
 
@@ -71,7 +71,7 @@ def test_main_reports_wrong_usage_in_one_line_with_exit_2(
     arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(arguments) == 2
-    out, err = said(capsys)
+    out, err = output_of(capsys)
     assert out == ""
     assert err.startswith("trimtab: ")
     assert named in err
@@ -93,7 +93,7 @@ def test_map_settings_are_given_entry_by_entry() -> None:
 def test_scan_keeps_its_exit_code_when_the_pipe_closes(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], many: int
 ) -> None:
-    """Whether all of the output is in a buffer when the reader is gone, or it is longer."""
+    """The output fits the pipe's buffer when the reader is gone, or it is longer."""
     one = scan_result()
 
     async def look(_self: ScanOptions, *_: object, **__: object) -> ScanResult:

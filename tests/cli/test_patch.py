@@ -1,4 +1,4 @@
-"""What `trimtab patch` writes into files and folders, without a cluster."""
+"""Files and folders that `trimtab patch` writes, without a cluster."""
 
 import io
 import sys

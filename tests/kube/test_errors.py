@@ -1,4 +1,4 @@
-"""What the server said becomes an error that is named by its outcome."""
+"""Errors of the API server by their status."""
 
 import msgspec
 import pytest
@@ -86,6 +86,6 @@ def test_kube_error_quotes_a_response_in_another_encoding() -> None:
         errors.decode_response(body, msgspec.json.decode, request="GET /x")
 
 
-@pytest.mark.parametrize("wish", ["soon", "inf", "nan", "1e999"])
-def test_nonsense_in_retry_after_is_ignored(wish: str) -> None:
-    assert error_from_response(429, b"", request="", retry_after=wish).retry_after is None
+@pytest.mark.parametrize("header", ["soon", "inf", "nan", "1e999"])
+def test_nonsense_in_retry_after_is_ignored(header: str) -> None:
+    assert error_from_response(429, b"", request="", retry_after=header).retry_after is None

@@ -20,7 +20,7 @@ GIVEN = BacktestSchedule(update=120.0, warm_up=0.0)
 
 
 class Says(Strategy[Settings]):
-    """Answers what it is told to, and remembers what it was shown."""
+    """Returns scripted recommendations and records its samples."""
 
     name = "says"
     settings_type = Settings

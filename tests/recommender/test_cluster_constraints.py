@@ -1,4 +1,4 @@
-"""What stands around a workload is that of its own namespace, the nodes that there are, and its own autoscalers."""
+"""Constraints of a workload come from its namespace, the nodes and its autoscalers."""
 
 from __future__ import annotations
 

@@ -147,18 +147,18 @@ def test_strategy_cohort_old_oom_kill_does_not_affect_other_containers() -> None
 
 
 def test_strategy_cohort_dates_each_oom_kill_separately() -> None:
-    cohort, before, lately = new_cohort("seasonal"), container(1), container(2)
-    cohort.add([before, lately])
+    cohort, before, recent = new_cohort("seasonal"), container(1), container(2)
+    cohort.add([before, recent])
     for hours in range(72, 0, -1):
-        observe(cohort, [before, lately], NOW - hours * HOUR)
-    (_, (usual, _)) = targets(cohort, [before, lately], NOW)
-    cohort.observe_ooms([OomKill(before, NOW - 70 * HOUR, 8e9, 8e9), OomKill(lately, NOW - 60.0, 8e9, 8e9)])
-    (_, (of_long_ago, of_now)) = targets(cohort, [before, lately], NOW)
+        observe(cohort, [before, recent], NOW - hours * HOUR)
+    (_, (usual, _)) = targets(cohort, [before, recent], NOW)
+    cohort.observe_ooms([OomKill(before, NOW - 70 * HOUR, 8e9, 8e9), OomKill(recent, NOW - 60.0, 8e9, 8e9)])
+    (_, (of_long_ago, of_now)) = targets(cohort, [before, recent], NOW)
     assert of_long_ago == usual
     assert of_now == pytest.approx(8.8e9)
     for hours in range(3):
-        observe(cohort, [before, lately], NOW + hours * HOUR)
-    (_, (of_long_ago, _)) = targets(cohort, [before, lately], NOW + 2 * HOUR)
+        observe(cohort, [before, recent], NOW + hours * HOUR)
+    (_, (of_long_ago, _)) = targets(cohort, [before, recent], NOW + 2 * HOUR)
     assert of_long_ago < 2 * usual
 
 

@@ -1,4 +1,4 @@
-"""Samples that reach the source late are learned from once, whatever comes late and whoever restarts; who has none is told."""
+"""Late samples are learned once, with any delay and after restarts; containers without samples are reported."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EASY = StrategySpec.from_settings("percentile", {"min_samples": 1})
 OLD = NOW - 30 * DAY
 
 Delay = Callable[[str, float], float]
-"""How many seconds after it was taken the sample of a workload at a time is known."""
+"""Return the delay in seconds after which the sample of a workload is available."""
 
 
 def container(name: str) -> WorkloadContainer:
@@ -159,7 +159,7 @@ async def test_ingester_bounds_the_wait_for_late_samples(store: Store) -> None:
     for minute in range(30):
         await bed.advance(NOW + minute * MINUTE + 6)
         learned.append(bed.recommender.cohorts.find(container("web"), EASY).ingested_until)  # type: ignore[union-attr]
-    assert learned[-1] == NOW + 29 * MINUTE, "nobody waits for it any more"
+    assert learned[-1] == NOW + 29 * MINUTE, "the ingester no longer waits for it"
     assert max(NOW + minute * MINUTE - at for minute, at in enumerate(learned)) <= PACE.max_lateness + MINUTE
 
 
@@ -214,9 +214,9 @@ MINUTES = 12
 
 
 def learned_with(delays: dict[str, list[float]], restarts: dict[int, bool]) -> dict[str, tuple[object, ...]]:
-    """What is known of each container at the end, when its samples came so late and the operator was restarted so often.
+    """Return the estimates at the end, with these delays of samples and restarts of the operator.
 
-    A restart says whether what was learned could still be saved; else it was a crash.
+    A restart states whether the state could still be saved; otherwise it was a crash.
     """
     names = sorted(delays)
 

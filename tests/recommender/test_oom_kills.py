@@ -1,4 +1,4 @@
-"""What pods tell about memory: kills with the limits that they hit, and the sizes in effect."""
+"""Memory facts of pods: OOM kills with their limits, and effective sizes."""
 
 import msgspec
 import numpy as np
@@ -57,7 +57,7 @@ def test_memory_sizes_are_those_of_most_pods_and_the_largest_earlier_size() -> N
     (size,) = memory_sizes(found, [pod(sizes={"web": CUT})], [NAME], ChangeAnnotations(applied=applied))
     assert size.before == 2 * GIB
     (resting,) = memory_sizes(found, [], [NAME])
-    assert resting.memory == GIB, "of a CronJob between two runs the template tells"
+    assert resting.memory == GIB, "between two runs of a CronJob the template has the size"
 
 
 def decrease(started: int) -> ChangeAnnotations:
@@ -87,7 +87,7 @@ def test_oom_kill_before_a_running_decrease_uses_the_earlier_size() -> None:
 
 @pytest.mark.parametrize(("settled", "limit"), [(-1, GIB), (0, 250 * MIB), (1, 250 * MIB)])
 def test_oom_kill_in_the_second_of_a_raise_uses_the_earlier_size(settled: int, limit: int) -> None:
-    """Else a raise would follow that nobody needs, and be counted for a leak."""
+    """Otherwise a needless increase would follow and count as a leak."""
     raised = pod(sizes={"web": FULL}, exits={"web": ContainerTermination("OOMKilled", 137, NOW)})
     change = OngoingChange(
         id="x",
@@ -125,7 +125,7 @@ def usage(
 
 
 class Known:
-    """What a strategy learned of a container, and the evidence about it."""
+    """The proposal and the evidence of a container."""
 
     def __init__(self, sizing: StrategySpec) -> None:
         self.strategy, self.evidence = StrategyCohort(sizing, until=0.0), EvidenceCohort(until=0.0)

@@ -30,7 +30,7 @@ OWNERS = PodOwnerIndex([workload(name, containers=({"name": "web"},)) for name i
 
 
 class Sources:
-    """Two that know the same pods, and tell different things of them."""
+    """Two sources with the same pods and different samples."""
 
     def __init__(self, store: Store) -> None:
         self.own, self.thanos = (
@@ -111,7 +111,7 @@ async def test_recommender_counts_oom_kills_despite_node_clock_skew(tmp_path: Pa
     """One kill with a time of next year hid all later ones of the container: it never got more memory again."""
     web, ahead = workload("web", containers=({"name": "web"},)), NOW + 365 * 86_400
 
-    def killed(name: str, at: float) -> Pod:
+    def record_kill(name: str, at: float) -> Pod:
         return pod(name, sizes={"web": SMALL}, exits={"web": ContainerTermination("OOMKilled", 137, int(at))})
 
     async with Store.open(tmp_path / "trimtab.db") as store:
@@ -122,9 +122,9 @@ async def test_recommender_counts_oom_kills_despite_node_clock_skew(tmp_path: Pa
         def note(now: float, *pods: Pod) -> list[float]:
             return sorted(kill.at for kill in learning.learning.observe_memory(web, pods, [WEB], now=now))
 
-        assert note(NOW, killed("web-0", ahead)) == [], "when it was is not known: it may be of long ago"
-        assert note(NOW + 10, killed("web-0", ahead + 5)) == [NOW + 10]
-        both = killed("web-0", ahead + 5), killed("web-1", NOW + 15)
+        assert note(NOW, record_kill("web-0", ahead)) == [], "when it was is not known: it may be of long ago"
+        assert note(NOW + 10, record_kill("web-0", ahead + 5)) == [NOW + 10]
+        both = record_kill("web-0", ahead + 5), record_kill("web-1", NOW + 15)
         assert note(NOW + 20, *both) == [NOW + 15], "each counts once"
         assert note(ahead + 60, *both) == [], "also when that time has come"
         seen = learning.learning.estimate(WEB, USUAL, now=NOW + 30, is_long_running=True)
@@ -168,7 +168,7 @@ async def test_recommender_removes_lag_gauges_when_leadership_ends(tmp_path: Pat
         both = Sources(store)
         await both.advance(NOW + 30)
 
-        def told() -> list[float | None]:
+        def estimates() -> list[float | None]:
             value = both.metrics.registry.get_sample_value
             return [
                 value(f"trimtab_{gauge}", {"provider": provider})
@@ -176,6 +176,6 @@ async def test_recommender_removes_lag_gauges_when_leadership_ends(tmp_path: Pat
                 for provider in ("scripted", "thanos")
             ]
 
-        assert told() == [30.0, 30.0, 0.0, 0.0]
+        assert estimates() == [30.0, 30.0, 0.0, 0.0]
         both.learning.clear_gauges()
-        assert told() == [None] * 4
+        assert estimates() == [None] * 4

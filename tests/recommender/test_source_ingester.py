@@ -83,9 +83,9 @@ class IngesterBed:
         self.metrics = Metrics()
         self.source = ScriptedSource(script or steady(0.2, 3e8), *map(pod, names), history=history)
         self.wanted = {container(name): TrackedContainer(EASY, OLD) for name in names}
-        self.recommender = self.restarted()
+        self.recommender = self.restart()
 
-    def restarted(self) -> Recommender:
+    def restart(self) -> Recommender:
         self.recommender = Recommender(
             {DEFAULT_SOURCE: self.source}, self.store, cluster="c", schedule=PACE, metrics=self.metrics
         )
@@ -131,7 +131,7 @@ async def test_ingester_reads_every_late_sample_of_a_polling_source(
         {DEFAULT_SOURCE: source}, store, cluster="c", schedule=PACE, metrics=bed.metrics
     )
     for minute in range(30):
-        for second in (6, 36):  # a turn is taken a tenth of a step after its end, and looks twice a step
+        for second in (6, 36):  # a cycle runs a tenth of a step after its end, twice a step
             source.now = NOW + minute * MINUTE + second
             await source.check()
         source.now = NOW + (minute + 1) * MINUTE + 6
@@ -182,7 +182,7 @@ async def test_backfilled_samples_stand_for_more_time(store: Store) -> None:
     evidence = found.evidence
     assert evidence.run_seconds == pytest.approx(now - evidence.first_sample_at, abs=PACE.backfill_step)
     assert evidence.samples * MINUTE < evidence.run_seconds / 2
-    again = bed.restarted()
+    again = bed.restart()
     await bed.advance(now + MINUTE)
     kept = again.estimate(container("web"), EASY, now=now, is_long_running=False)
     assert kept
@@ -200,7 +200,7 @@ async def test_ingester_drops_present_samples_above_node_capacity(store: Store) 
 
 
 async def test_ingester_keeps_backfilled_samples_of_removed_nodes(store: Store) -> None:
-    """A node pool at zero, or a spot node that was taken back: what ran there ran all the same."""
+    """A node pool at zero or a reclaimed spot node: the samples of its containers are still valid."""
     large, small = NodeResources(cpu=64_000, memory=256 << 30), NodeResources(cpu=16_000, memory=64 << 30)
 
     def nightly(_: PodContainer, t: float) -> tuple[float, float]:
@@ -342,7 +342,7 @@ async def test_ingester_saves_other_cohorts_when_a_strategy_fails(
     for minute in range(1, 12):
         await bed.advance(NOW + minute * MINUTE)
     await bed.recommender.save(NOW + 12 * MINUTE)
-    bed.restarted()
+    bed.restart()
     await bed.advance(NOW + 12 * MINUTE)
     bed.add("more", sizing=of_theirs, created=NEW)
     await bed.advance(NOW + 13 * MINUTE)
@@ -380,7 +380,7 @@ async def test_ingester_restores_estimates_and_reads_only_missed_samples(store: 
     await bed.advance(NOW)
     await bed.recommender.save(NOW)
     before = [bed.recommender.estimate(name, EASY, now=NOW, is_long_running=True) for name in bed.wanted]
-    bed.restarted()
+    bed.restart()
     bed.source.stop()
     await bed.advance(NOW)
     after = [bed.recommender.estimate(name, EASY, now=NOW, is_long_running=True) for name in bed.wanted]
@@ -392,7 +392,7 @@ async def test_ingester_restores_estimates_and_reads_only_missed_samples(store: 
     assert bed.samples("web", NOW + 2 * MINUTE) == samples + 2
     asked = steps(bed.source.queries)
     assert asked[-2:] == [NOW + MINUTE, NOW + 2 * MINUTE]
-    assert asked[0] > NOW - PACE.max_lateness, "only who was sampled lately is looked up"
+    assert asked[0] > NOW - PACE.max_lateness, "only recently sampled containers are looked up"
 
 
 async def test_ingester_uses_coarser_steps_after_a_long_absence(store: Store) -> None:
@@ -435,7 +435,7 @@ async def test_ingester_gives_new_containers_with_history_their_own_cohort(store
     await bed.advance(NOW + 2 * MINUTE)
     assert bed.cohort("tiny") is bed.cohort("api")
     await bed.recommender.save(NOW)
-    bed.restarted()
+    bed.restart()
     await bed.advance(NOW + 2 * MINUTE)
     assert bed.cohort("api") is not bed.cohort("web")
     assert bed.cohort("tiny") is bed.cohort("api")
@@ -453,7 +453,7 @@ async def test_cohorts_are_merged_when_there_are_too_many(
     everybody = {id(bed.cohort(name.name)) for name in bed.wanted}
     assert len(everybody) == 1
     await bed.recommender.save(NOW)
-    bed.restarted()
+    bed.restart()
     await bed.advance(NOW + MAX_STRATEGY_COHORTS * MINUTE)
     assert len({id(bed.cohort(name.name)) for name in bed.wanted}) == 1
     assert bed.samples("web", NOW) > 10
@@ -470,13 +470,13 @@ async def test_ingester_forgets_removed_containers_after_a_day(store: Store) -> 
     await bed.advance(NOW + DAY + MINUTE)
     del bed.wanted[container("api")]
     await bed.advance(NOW + 2 * DAY)
-    assert container("api") in bed.cohort("web"), "its absence began anew"
+    assert container("api") in bed.cohort("web"), "its absence started again"
     await bed.advance(NOW + 3 * DAY + 2 * MINUTE)
     assert bed.recommender.cohorts.find(container("api"), EASY) is None
 
 
 async def test_cohort_store_drops_unused_strategy_specs(store: Store) -> None:
-    """Else every change of a policy's settings would be looked through at each turn, and saved."""
+    """Otherwise every change of a policy's settings would be checked in each cycle, and saved."""
     found = cohort_store.CohortStore(
         store, cluster="c", min_backfill_age=HOUR, retention=DAY, on_failure=nobody
     )
@@ -506,15 +506,15 @@ async def test_ingester_cancelled_while_learning_saves_a_consistent_state(
     await bed.advance(NOW)
     before = bed.samples("web", NOW)
     monkeypatch.setattr(PercentileStrategy, "observe", slowly)
-    turn = asyncio.create_task(bed.advance(NOW + 4 * MINUTE))
+    ingestion = asyncio.create_task(bed.advance(NOW + 4 * MINUTE))
     await asyncio.to_thread(learning.wait, 10)
-    turn.cancel()
+    ingestion.cancel()
     saving = asyncio.create_task(bed.recommender.save(NOW + 4 * MINUTE))
     await asyncio.wait([saving], timeout=0.5)
     go_on.set()
-    await asyncio.wait([turn, saving])
-    assert turn.cancelled()
-    bed.restarted()
+    await asyncio.wait([ingestion, saving])
+    assert ingestion.cancelled()
+    bed.restart()
     await bed.advance(NOW + 5 * MINUTE)
     assert bed.samples("web", NOW + 5 * MINUTE) == before + 5
 
@@ -536,15 +536,15 @@ async def test_ingester_restores_state_after_a_store_outage_at_start(store: Stor
     for minute in range(30):
         await bed.advance(NOW + minute * MINUTE)
     await bed.recommender.save(NOW + 30 * MINUTE)
-    bed.restarted()
+    bed.restart()
     with closing(sqlite3.connect(tmp_path / "trimtab.db")) as meddler:
         meddler.execute("ALTER TABLE trimtab_states RENAME COLUMN data TO away")
         await bed.advance(NOW + 30 * MINUTE)
-        assert bed.samples("web", NOW + 30 * MINUTE) == 1, "it learns anew"
+        assert bed.samples("web", NOW + 30 * MINUTE) == 1, "it learns again"
         meddler.execute("ALTER TABLE trimtab_states RENAME COLUMN away TO data")
     await bed.recommender.save(NOW + 31 * MINUTE)
     assert bed.samples("web", NOW + 31 * MINUTE) == 30, "and goes on from what was kept"
-    bed.restarted()
+    bed.restart()
     await bed.advance(NOW + 31 * MINUTE)
     assert bed.samples("web", NOW + 31 * MINUTE) == 31
 
@@ -599,7 +599,7 @@ async def test_ingester_backfills_when_stored_state_is_damaged(store: Store, dam
     (note,) = [note for note in await store.states.list_summaries() if note.strategy == damaged]
     key = StateKey(note.cluster, note.strategy, note.shard)
     await store.states.save(key, b"no cohort's", timestamp=NOW)
-    bed.restarted()
+    bed.restart()
     await bed.advance(NOW + MINUTE)
     assert bed.samples("web", NOW + MINUTE) > 10
     assert math.isfinite(bed.cpu("web", NOW + MINUTE))
@@ -612,10 +612,10 @@ async def test_ingester_replaces_an_inconsistent_stored_state(store: Store, tmp_
     with closing(sqlite3.connect(tmp_path / "trimtab.db")) as meddler:
         meddler.execute("UPDATE trimtab_states SET data = x'00'")
         meddler.commit()
-    bed.restarted()
+    bed.restart()
     await bed.advance(NOW + MINUTE)
     await bed.recommender.save(NOW + MINUTE)
-    bed.restarted()
+    bed.restart()
     await bed.advance(NOW + 2 * MINUTE)
     assert bed.samples("web", NOW + 2 * MINUTE) == 2
 
@@ -674,7 +674,7 @@ async def test_recent_proposals_survive_backfill_and_restart(store: Store) -> No
     assert this_hour >= before.proposal.cpu.target > 0
     assert max(earlier) > 0, "of the past that was read"
     await bed.recommender.save(NOW)
-    bed.restarted()
+    bed.restart()
     await bed.advance(NOW + MINUTE)
     after = bed.recommender.estimate(container("web"), EASY, now=NOW + MINUTE, is_long_running=True)
     assert after
@@ -690,11 +690,11 @@ def test_proposal_states_whether_it_covers_stabilization(kept: float, keeps: boo
 
 
 def test_cohort_facts_list_strategy_settings_without_policy_settings() -> None:
-    for told, facts in (
+    for strategy_settings, facts in (
         ({"stabilization": 86400.0}, []),
         ({"stabilization": 86400.0, "cpu_risk": 0.01}, ["cpu_risk 0.01"]),
     ):
-        cohort = StrategyCohort(StrategySpec.from_settings("trimtab", told), until=NOW)
+        cohort = StrategyCohort(StrategySpec.from_settings("trimtab", strategy_settings), until=NOW)
         cohort.add([container("web")])
         found = cohort.get_proposal(container("web"), now=NOW)
         assert [fact.detail for fact in found.facts] == facts
@@ -714,7 +714,7 @@ async def test_large_fleets_use_bounded_cohorts_that_survive_restart(
     assert sorted(together.values()) == [1, 3, 3, 3]
     await bed.recommender.save(NOW + MINUTE)
     asked = len(bed.source.queries)
-    bed.restarted()
+    bed.restart()
     await bed.advance(NOW + 2 * MINUTE)
     assert len({id(bed.cohort(name.name)) for name in bed.wanted}) == 4
     assert min(steps(bed.source.queries[asked:])) > NOW - PACE.max_lateness
@@ -731,7 +731,7 @@ async def test_ingester_keeps_evidence_across_a_policy_change(
     history: bool,  # noqa: FBT001
     other: StrategySpec,
 ) -> None:
-    """A policy of higher weight took over, and kills, peaks and history began anew."""
+    """A policy of higher weight took over, and kills, peaks and history started from zero."""
     bed = IngesterBed(store, "web", history=history)
     for minute in range(30):
         await bed.advance(NOW + minute * MINUTE)
@@ -748,7 +748,7 @@ async def test_ingester_keeps_evidence_across_a_policy_change(
     assert after.evidence == before.evidence
     assert bed.recommender.cohorts.observe_ooms([kill]) == set(), "it is known"
     await bed.recommender.save(now)
-    bed.restarted()
+    bed.restart()
     await bed.advance(now)
     again = bed.recommender.estimate(container("web"), other, now=now, is_long_running=True)
     assert again
@@ -816,7 +816,7 @@ async def test_ingester_restores_evidence_of_an_earlier_release(
     data = msgspec.msgpack.encode([until, msgspec.msgpack.encode(former)])
     await store.states.save(state_key("c", EASY, 0), data, timestamp=NOW)
     await store.states.forget(state_key("c", StrategySpec.for_evidence(), 0))
-    bed.restarted()
+    bed.restart()
     await bed.advance(NOW + 30 * MINUTE)
     assert bed.samples("web", NOW + 30 * MINUTE) == 31
 

@@ -1,4 +1,4 @@
-"""What a workload should have: each container as it runs now, by what was learned of it."""
+"""Recommendations for a workload: each effective container by its estimate."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ HAS = Resources(1000, None, 256 * MIB, 512 * MIB)
 FEW = Resources(200, None, 256 * MIB, 512 * MIB)
 
 
-def learned(cpu: float = 400.0, memory: float = math.nan, **seen: object) -> ContainerEstimate:
+def estimate_for(cpu: float = 400.0, memory: float = math.nan, **seen: object) -> ContainerEstimate:
     known: dict[str, object] = {
         "samples": 5000,
         "run_seconds": 14 * DAY,
@@ -65,7 +65,7 @@ def learned(cpu: float = 400.0, memory: float = math.nan, **seen: object) -> Con
     )
 
 
-def assessed(
+def recommend(
     found: ContainerEstimate | None, *, sizes: Resources = HAS, template: Resources = HAS
 ) -> WorkloadRecommendation:
     return recommend_workload(
@@ -80,14 +80,14 @@ def assessed(
 
 
 def test_recommend_workload_starts_from_the_effective_size() -> None:
-    (found,) = assessed(learned(400), sizes=HAS, template=FEW).recommendations
+    (found,) = recommend(estimate_for(400), sizes=HAS, template=FEW).recommendations
     assert found.resources.cpu_request == 500, "by half at a time"
     assert "5,000 samples since" in found.text
     assert "scripted" in found.text
 
 
 def test_recommend_workload_without_estimate_explains_no_change() -> None:
-    found = assessed(None)
+    found = recommend(None)
     assert found.sizes == {}
     assert found.no_change_reason.startswith("web: ")
     desired = found.to_desired_change(UpdateStrategy(), can_resize_in_place=True, blocked_reason="")
@@ -99,7 +99,7 @@ def test_recommend_workload_skips_pod_level_resources() -> None:
         workload(template={"web": HAS, "log": Resources()}, pod_resources=Resources(cpu_request=1000)),
         [],
         rules=rules(),
-        estimate=lambda _: learned(400),
+        estimate=lambda _: estimate_for(400),
         constraints=Constraints(),
         source="scripted",
         now=NOW,
@@ -118,7 +118,7 @@ def test_desired_change_names_excluded_containers() -> None:
                 {"name": "agent", "controlledResources": ["memory"]},
             ]
         ),
-        estimate=lambda _: learned(400),
+        estimate=lambda _: estimate_for(400),
         constraints=Constraints(),
         source="scripted",
         now=NOW,
@@ -129,7 +129,7 @@ def test_desired_change_names_excluded_containers() -> None:
 
 
 def test_desired_change_contains_needed_memory() -> None:
-    desired = assessed(learned(400)).to_desired_change(
+    desired = recommend(estimate_for(400)).to_desired_change(
         UpdateStrategy(), can_resize_in_place=False, blocked_reason="no"
     )
     assert desired.needed_memory == {"web": 110 * MIB}, "its peak and headroom"
@@ -139,7 +139,7 @@ def test_desired_change_contains_needed_memory() -> None:
 @pytest.mark.parametrize(("ago", "urgent"), [(60.0, True), (RECENT_OOM_WINDOW + 60, False)])
 def test_memory_increase_is_urgent_after_a_recent_oom_kill(*, ago: float, urgent: bool) -> None:
     limited = Resources(1000, None, 128 * MIB, 128 * MIB)
-    killed = learned(memory=600.0 * MIB, kills=(OomKills(128 * MIB, 1, NOW - ago, NOW - ago),))
+    killed = estimate_for(memory=600.0 * MIB, kills=(OomKills(128 * MIB, 1, NOW - ago, NOW - ago),))
     found = recommend_workload(
         workload(template={"web": limited}),
         [pod(sizes={"web": limited})],
@@ -161,7 +161,7 @@ def test_recommend_workload_skips_init_containers() -> None:
         workload(containers=(*on.containers, init)),
         [],
         rules=rules(),
-        estimate=lambda _: learned(),
+        estimate=lambda _: estimate_for(),
         constraints=Constraints(),
         source="scripted",
         now=NOW,
@@ -197,7 +197,7 @@ def test_find_kills_uses_the_memory_at_the_time_of_the_kill() -> None:
 
 @pytest.mark.parametrize(("until", "memory"), [(NOW - 3, 64 * MIB), (NOW - 9, 512 * MIB)])
 def test_find_kills_before_a_raise_uses_the_earlier_memory(until: int, memory: int) -> None:
-    """Else it would be answered again, by more: after a restart, when nobody remembers that it was answered."""
+    """Otherwise the increase would be repeated after a restart, which loses the record of the first one."""
     name = WorkloadContainer("shop", "Deployment", "web", "web")
     raised = pod("web-1", sizes={"web": HAS}, exits={"web": ContainerTermination("OOMKilled", 137, NOW - 5)})
     had = {"web": Resources(memory_limit=64 * MIB)}
@@ -220,7 +220,7 @@ def java(options: str) -> Workload:
 
 
 def memory_for(found: Workload, *pods: Pod) -> int:
-    small = learned(100.0, 64.0 * MIB, memory_peak=60 * MIB)
+    small = estimate_for(100.0, 64.0 * MIB, memory_peak=60 * MIB)
     (recommendation,) = recommend_workload(
         found,
         pods,
@@ -246,14 +246,14 @@ def test_java_container_shrunk_in_place_keeps_the_heap_of_its_start() -> None:
 class JavaWorld:
     """Two pods of a Java workload that takes a share of its limit as heap, with the size that admission gave them."""
 
-    def __init__(self, *, percent: int, template: int, born: int) -> None:
+    def __init__(self, *, percent: int, template: int, started_with: int) -> None:
         self.percent = percent
         self.world = World(template={"web": Resources(500, None, template, template)}, replicas=2)
         self.world.heaps = (HeapFlags("web", f"-XX:MaxRAMPercentage={percent}", ()),)
-        self.world.apply_size_earlier({"web": Resources(500, None, born, born)})
+        self.world.apply_size_earlier({"web": Resources(500, None, started_with, started_with)})
         for each in self.world.pods_by_name.values():
             each.created = self.world.now - 60  # made since then
-        self.started = dict.fromkeys((each.number for each in self.world.pods_by_name.values()), born)
+        self.started = dict.fromkeys((each.number for each in self.world.pods_by_name.values()), started_with)
         self.actuator = ChangeExecutor(self.world, self.world.records, may_write=lambda: True)
 
     @property
@@ -266,7 +266,7 @@ class JavaWorld:
         for _ in range(12):
             for each in world.pods_by_name.values():
                 self.started.setdefault(each.number, each.spec["web"].memory_limit or 0)
-            known = learned(500.0, 700.0 * MIB, memory_peak=600 * MIB, last_sample_at=world.now)
+            known = estimate_for(500.0, 700.0 * MIB, memory_peak=600 * MIB, last_sample_at=world.now)
             found = recommend_workload(
                 run(world.get_workload(KEY)),
                 run(world.list_pods()),
@@ -297,7 +297,7 @@ class JavaWorld:
 def test_recommend_workload_keeps_memory_above_the_heap_at_start(
     percent: int, template: int, more: int, events: list[str]
 ) -> None:
-    java_world = JavaWorld(percent=percent, template=template * GIB, born=(template + more) * GIB)
+    java_world = JavaWorld(percent=percent, template=template * GIB, started_with=(template + more) * GIB)
     for event in events:
         if event == "replace":
             java_world.world.replace_pod(next(iter(java_world.world.pods_by_name)))
@@ -308,7 +308,7 @@ def test_recommend_workload_keeps_memory_above_the_heap_at_start(
 
 def test_recommend_workload_keeps_the_limit_at_start_through_decreases() -> None:
     """4Gi with a heap of half of it come down to 2560Mi in two steps, and there they stay while the pods run."""
-    java_world = JavaWorld(percent=50, template=GIB, born=4 * GIB)
+    java_world = JavaWorld(percent=50, template=GIB, started_with=4 * GIB)
     seen = []
     for _ in range(4):
         java_world.live_a_day()

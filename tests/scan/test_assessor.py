@@ -203,7 +203,7 @@ def test_assessor_reduces_memory_again_after_history_of_oom_kill() -> None:
 
 
 def test_assessor_lists_crash_looping_container_without_usage() -> None:
-    """metrics-server has no usage of a crash-looping container; the pod status has its OOM kills."""
+    """A crash-looping container has no usage in metrics-server, but OOM kills in the pod status."""
     crashing = state_with(LIMITED_DB, pod("db-0", app=LIMITED, status=oom_killed_status(60)))
     found = assess(crashing, LIMITED_DB, days=0)
     assert isinstance(found, WorkloadFinding)

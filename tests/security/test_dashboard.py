@@ -151,7 +151,7 @@ async def test_flood_of_streams_is_refused(browser: aiohttp.ClientSession) -> No
         assert [each.status for each in streams] == [200] * 12 + [429] * 8
         for each in streams:
             each.close()
-        async with asyncio.timeout(10):  # closed pages make room for others
+        async with asyncio.timeout(10):  # closed pages free slots for others
             while await visit_stream(browser, url) != 200:
                 await asyncio.sleep(0.1)
 

@@ -1,4 +1,4 @@
-"""What users of one namespace write must not overrule the administrator, nor take resources from other namespaces."""
+"""Users of one namespace must neither overrule the administrator nor take resources of other namespaces."""
 
 import json
 from typing import Any
@@ -164,7 +164,7 @@ def test_clamped_size_has_at_most_the_limit_or_the_owners_amount(
     for resource, most in (("cpu", cpu), ("memory", memory)):
         got, was = clamped.select(resource), own.select(resource)  # type: ignore[arg-type]
         assert (got.request or 0) <= max(most, was.request or 0)
-        if was.limit is not None:  # whoever has no limit may use everything already
+        if was.limit is not None:  # a namespace without a limit may already use everything
             assert got.limit is not None
             assert got.limit <= max(most, was.limit)
     assert limits.clamp({"web": clamped}, template={"web": own}) == {"web": clamped}
@@ -192,7 +192,7 @@ def test_hold_has_a_short_reason_of_one_line() -> None:
     ],
 )
 def test_policy_names_no_file_of_the_operator(strategy: str, weights: str) -> None:
-    """The operator opened any path, and its message told if the file exists."""
+    """The operator opened any path, and its message revealed whether the file exists."""
     spec = {"strategy": {"name": strategy, "settings": {"weights": weights}}}
     stated = OptimizationPolicy.read(
         {"kind": "OptimizationPolicy", "metadata": {"name": "a", "namespace": "app"}, "spec": spec}

@@ -1,4 +1,4 @@
-"""What every strategy must hold, ours and others' alike: each check is a function that is given one.
+"""The contract of every strategy, ours and others': each check is a function of a strategy's name.
 
     from sizing.conformance import CHECKS
 
@@ -35,7 +35,7 @@ def check(function: Callable[[str], None]) -> Callable[[str], None]:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a fleet used: one row a step, one column a container."""
+    """The usage of a fleet: one row a step, one column a container."""
 
     cpu: Floats
     memory: Floats
@@ -87,7 +87,7 @@ def play(sizer: Strategy[Any], usage: Usage, *, start: int = 0, stop: int | None
         yield t
 
 
-def learned(name: str, usage: Usage) -> Strategy[Any]:
+def train(name: str, usage: Usage) -> Strategy[Any]:
     sizer = strategy(name, containers=usage.containers)
     for _ in play(sizer, usage):
         pass
@@ -95,19 +95,19 @@ def learned(name: str, usage: Usage) -> Strategy[Any]:
 
 
 def sizes_after(name: str, usage: Usage) -> Targets:
-    return learned(name, usage).recommend(end_of(usage))
+    return train(name, usage).recommend(end_of(usage))
 
 
 @cache
-def known(name: str, *, days: float = 9.0) -> bytes:
-    """The state of a strategy that has seen the fleet."""
-    return learned(name, fleet(days=days)).state()
+def build_state(name: str, *, days: float = 9.0) -> bytes:
+    """Return the state of a strategy that has observed the fleet."""
+    return train(name, fleet(days=days)).state()
 
 
-def experienced(name: str, *, days: float = 9.0) -> Strategy[Any]:
-    """One that has seen the fleet. It learns once for all checks: that a restart changes nothing is a check too."""
+def train_once(name: str, *, days: float = 9.0) -> Strategy[Any]:
+    """Return a strategy that has observed the fleet. It learns once for all checks, since a restart changes nothing."""
     sizer = strategy(name, containers=fleet(days=days).containers)
-    sizer.restore(known(name, days=days))
+    sizer.restore(build_state(name, days=days))
     return sizer
 
 
@@ -133,7 +133,7 @@ def knows_nothing_at_first(name: str) -> None:
 @check
 def answers_in_order_once_it_has_seen_enough(name: str) -> None:
     usage = fleet()
-    sizes = experienced(name).recommend(end_of(usage))
+    sizes = train_once(name).recommend(end_of(usage))
     for bounds in (sizes.cpu, sizes.memory):
         for values in (bounds.target, bounds.lower, bounds.upper):
             assert values.shape == (usage.containers,)
@@ -148,7 +148,7 @@ def answers_in_order_once_it_has_seen_enough(name: str) -> None:
 def asks_for_what_containers_use(name: str) -> None:
     """No more exact than it need be: not under what is used now, nor over twice the most ever, or a floor."""
     usage = fleet()
-    sizes = experienced(name).recommend(end_of(usage))
+    sizes = train_once(name).recommend(end_of(usage))
     for target, used, floor in (
         (sizes.cpu.target, usage.cpu, 0.05),
         (sizes.memory.target, usage.memory, 300 * MIB),
@@ -160,7 +160,7 @@ def asks_for_what_containers_use(name: str) -> None:
 @check
 def answers_the_same_every_time(name: str) -> None:
     usage = fleet(days=4.0)
-    one, other = learned(name, usage), learned(name, usage)
+    one, other = train(name, usage), train(name, usage)
     end = end_of(usage)
     assert same(one.recommend(end), other.recommend(end))
     assert one.state() == other.state()
@@ -173,7 +173,7 @@ def changes_nothing_by_being_asked(name: str) -> None:
     for t in play(asked, usage):
         asked.recommend(t)
         asked.recommend(t + 1e6)
-    assert asked.state() == known(name, days=4.0)
+    assert asked.state() == build_state(name, days=4.0)
 
 
 @check
@@ -210,7 +210,7 @@ def learns_nothing_from_what_cannot_be(name: str) -> None:
 @check
 def learns_nothing_from_an_oom_that_cannot_be(name: str) -> None:
     usage = fleet(days=4.0)
-    sizer = experienced(name, days=4.0)
+    sizer = train_once(name, days=4.0)
     end = end_of(usage)
     before = sizer.recommend(end)
     absurd = np.array([np.nan, np.inf, -np.inf, -1.0, 1e300])
@@ -221,7 +221,7 @@ def learns_nothing_from_an_oom_that_cannot_be(name: str) -> None:
 @check
 def never_asks_for_less_memory_after_an_oom(name: str) -> None:
     usage = fleet()
-    sizer = experienced(name)
+    sizer = train_once(name)
     end = end_of(usage)
     before = sizer.recommend(end).memory.target
     sizer.observe_oom(end, np.arange(usage.containers), before)
@@ -231,7 +231,7 @@ def never_asks_for_less_memory_after_an_oom(name: str) -> None:
 @check
 def learns_the_worse_of_two_ooms_of_one_container(name: str) -> None:
     """Two replicas were killed, of which one had been given more by then; or what one is said to have had cannot be."""
-    one, two = experienced(name), experienced(name)
+    one, two = train_once(name), train_once(name)
     end = end_of(fleet())
     had = float(one.recommend(end).memory.target[0])
     one.observe_oom(end, np.array([0]), np.array([4 * had]))
@@ -290,17 +290,17 @@ def play_again(sizer: Strategy[Any], usage: Usage, restarts: set[int]) -> Iterat
 
 @check
 def refuses_a_state_that_is_not_its_own(name: str) -> None:
-    sizer = learned(name, fleet(days=1.0))
+    sizer = train(name, fleet(days=1.0))
     state = sizer.state()
     before = sizer.recommend(START + 86400.0)
     for wrong in (b"", state[:-1], state[:-20] + bytes(20), b"\x80\x04N."):
-        refused(sizer, wrong)
-    refused(strategy(name, containers=3), state)
+        expect_rejection(sizer, wrong)
+    expect_rejection(strategy(name, containers=3), state)
     assert same(before, sizer.recommend(START + 86400.0))
     assert state == sizer.state()
 
 
-def refused(sizer: Strategy[Any], state: bytes) -> None:
+def expect_rejection(sizer: Strategy[Any], state: bytes) -> None:
     try:
         sizer.restore(state)
     except ValueError as why:
@@ -313,7 +313,7 @@ def refused(sizer: Strategy[Any], state: bytes) -> None:
 def does_not_care_in_which_order_containers_come(name: str) -> None:
     usage = fleet()
     order = np.random.default_rng(1).permutation(usage.containers)
-    straight = numbers(experienced(name).recommend(end_of(usage)))
+    straight = numbers(train_once(name).recommend(end_of(usage)))
     shuffled = numbers(sizes_after(name, usage.of(order)))
     np.testing.assert_allclose(shuffled, straight[:, order], rtol=1e-9)
 
@@ -322,7 +322,7 @@ def does_not_care_in_which_order_containers_come(name: str) -> None:
 def goes_on_when_containers_come_and_go(name: str) -> None:
     """Those that stay answer as they did, a new one knows nothing, and nothing is left of those that went."""
     usage = fleet()
-    before = experienced(name)
+    before = train_once(name)
     end = end_of(usage)
     rows = np.array([4, NEW_ROW, 0, 6, NEW_ROW, 2])
     after = reindex(before, rows)

@@ -63,7 +63,7 @@ def sized(
     around: Constraints | None = None,
     role: Any = "main",
 ) -> Recommendation:
-    """What a container is recommended for which a strategy asks so many millicores and bytes."""
+    """Return the recommendation for a container whose strategy proposes so many millicores and bytes."""
     return recommend_container(
         Container("app", role, has),
         proposal=proposing(cpu, memory),
@@ -140,10 +140,10 @@ def _ask(resource: ResourceName) -> ResourceTarget:
     target = float(_amount(resource))
     if _chance.random() < 0.15:
         return ResourceTarget(_chance.choice([math.nan, math.inf, -1.0, 0.0]))
-    lately = tuple(float(_amount(resource)) for _ in range(_chance.choice([0, 1, 25])))
+    recent = tuple(float(_amount(resource)) for _ in range(_chance.choice([0, 1, 25])))
     lower, upper = target * _chance.uniform(0.3, 1), target * _chance.uniform(1, 3)
     return _chance.choice(
-        [ResourceTarget(target, recent=lately), ResourceTarget(target, lower, upper, lately)]
+        [ResourceTarget(target, recent=recent), ResourceTarget(target, lower, upper, recent)]
     )
 
 

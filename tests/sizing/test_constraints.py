@@ -1,4 +1,4 @@
-"""What a container stands among is read from the cluster's own objects."""
+"""Constraints of a container, read from the objects of the cluster."""
 
 from __future__ import annotations
 
@@ -25,9 +25,16 @@ GIB = 2**30
 
 def node(name: str, cpu: int, memory: int, **more: Any) -> Node:
     fields = {"ready": True, "unschedulable": False, "labels": (), **more}
-    room = NodeResources(cpu=cpu, memory=memory, pods=110)
+    node_resources = NodeResources(cpu=cpu, memory=memory, pods=110)
     return Node(
-        name=name, uid=name, version=1, capacity=room, allocatable=room, created=0, annotations=(), **fields
+        name=name,
+        uid=name,
+        version=1,
+        capacity=node_resources,
+        allocatable=node_resources,
+        created=0,
+        annotations=(),
+        **fields,
     )
 
 

@@ -1,4 +1,4 @@
-"""What holds for every recommendation, whatever the container, the policy, the evidence and the surroundings.
+"""Properties of every recommendation, for any container, policy, evidence and constraints.
 
 The first part are the correctness properties of the OptiPod design that are decided here, under their names there.
 """
@@ -63,7 +63,7 @@ NO_IMAGE = np.zeros(1, np.uint32)
 
 
 def request(of: Resources, resource: str) -> int | None:
-    """What counts as a request: the limit where only that is given, none where it is nothing."""
+    """Return the effective request: the limit if only that is set."""
     found = getattr(of, f"{resource}_request")
     return (getattr(of, f"{resource}_limit") if found is None else found) or None
 
@@ -102,7 +102,7 @@ def test_property_4_bounds_enforcement(made: Made) -> None:
 @examples
 @given(made=recommendations())
 def test_property_5_memory_decrease_safety(made: Made) -> None:
-    """No limit comes below what was used lately; a request only where the policy or the namespace says so."""
+    """No limit is below the recent usage; a request only where the policy or the namespace requires it."""
     found, has, asked, around, evidence = made.found, made.has, made.rules, made.around, made.evidence
     had, has_now = limit(has, "memory"), limit(found.resources, "memory")
     needed = max(
@@ -148,8 +148,8 @@ def test_property_10_recommendation_format_completeness(made: Made) -> None:
 some_usage = st.lists(st.floats(0.05, 4), min_size=10, max_size=30)
 
 
-def proposed(percentile: str, factor: float, *spans: tuple[float, list[float]]) -> Proposal:
-    """What a policy with this metricsConfig makes of usage that was sampled each minute from such times on."""
+def propose(percentile: str, factor: float, *spans: tuple[float, list[float]]) -> Proposal:
+    """Return the proposal of a policy with this metricsConfig for usage sampled each minute from these times on."""
     config = MetricsConfig.model_validate(
         {"percentile": percentile, "safetyFactor": factor, "rollingWindow": "24h"}
     )
@@ -159,21 +159,21 @@ def proposed(percentile: str, factor: float, *spans: tuple[float, list[float]]) 
         for place, cores in enumerate(usage):
             t = start + place * 60.0
             sizer.observe(t, np.array([cores]), np.array([cores * GIB]))
-    told_of = describe_settings("percentile", percentile_settings(config))
-    return build_proposal(sizer.recommend(t), 0, strategy="percentile", facts=(told_of,))
+    strategy_factor = describe_settings("percentile", percentile_settings(config))
+    return build_proposal(sizer.recommend(t), 0, strategy="percentile", facts=(strategy_factor,))
 
 
 @settings(max_examples=100)
 @given(usage=some_usage, before=some_usage)
 def test_property_12_rolling_window_aggregation(usage: list[float], before: list[float]) -> None:
-    """What lies further back than the window and its last slice does not count."""
-    assert proposed("P90", 1.2, (0.0, before), (2 * DAY, usage)) == proposed("P90", 1.2, (2 * DAY, usage))
+    """Samples older than the window and its last slice do not count."""
+    assert propose("P90", 1.2, (0.0, before), (2 * DAY, usage)) == propose("P90", 1.2, (2 * DAY, usage))
 
 
 @settings(max_examples=100)
 @given(usage=some_usage)
 def test_property_13_percentile_computation(usage: list[float]) -> None:
-    p50, p90, p99 = (proposed(percentile, 1.0, (0.0, usage)) for percentile in ("P50", "P90", "P99"))
+    p50, p90, p99 = (propose(percentile, 1.0, (0.0, usage)) for percentile in ("P50", "P90", "P99"))
     assert p50.cpu.target <= p90.cpu.target <= p99.cpu.target
     assert p50.memory.target <= p90.memory.target <= p99.memory.target
 
@@ -185,7 +185,7 @@ def test_property_13_percentile_computation(usage: list[float]) -> None:
     factor=st.floats(1, 3),
 )
 def test_property_14_strategy_application(usage: list[float], percentile: str, factor: float) -> None:
-    asked = proposed(percentile, factor, (0.0, usage))
+    asked = propose(percentile, factor, (0.0, usage))
     found = recommend_container(
         Container("app", "main", Resources()),
         proposal=asked,
@@ -316,7 +316,9 @@ def test_recommendation_stays_within_the_remaining_quota(
     for field in ("cpu_request", "memory_request", "cpu_limit", "memory_limit"):
         left = getattr(around.quota, field)
         grown = sum(
-            max((getattr(after.resources, field) or 0) - (_counted(before.resources, field) or 0), 0)
+            max(
+                (getattr(after.resources, field) or 0) - (_effective_request(before.resources, field) or 0), 0
+            )
             for before, after in zip(pod, found, strict=True)
         )
         assert left is None or grown * around.replicas <= max(left, 0)
@@ -329,8 +331,8 @@ def test_recommendation_stays_within_the_remaining_quota(
         )
 
 
-def _counted(has: Resources, field: str) -> int | None:
-    """A request that is left to its limit counts as that much already."""
+def _effective_request(has: Resources, field: str) -> int | None:
+    """Return the request, which defaults to the limit."""
     resource, part = field.split("_")
     return request(has, resource) if part == "request" else getattr(has, field)
 
@@ -420,8 +422,8 @@ def test_memory_leak_is_raised_a_few_times_and_then_kept(
     around = Constraints(qos_class="Burstable", nodes=(NodeResources(cpu=64_000, memory=512 * GIB, pods=1),))
     has, now, held, changes = Resources(100, None, start * MIB, start * MIB), NOW, None, 0
     seen, row = EvidenceTracker(1, EvidenceTrackerSettings()), np.array([0])
-    for turn in range(24):
-        for _ in range(kills_at_each[turn % len(kills_at_each)]):
+    for step in range(24):
+        for _ in range(kills_at_each[step % len(kills_at_each)]):
             now += pause
             seen.observe_oom(np.array([now]), row, np.array([float(has.memory_limit or 0)]))
         memory = np.array([float(has.memory_limit or 0)])

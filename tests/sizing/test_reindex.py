@@ -1,9 +1,9 @@
-"""Containers that stay have learned what they had learned; those that are new learn for themselves."""
+"""Reindexing keeps the state of remaining containers; new containers start without state."""
 
 import numpy as np
 import pytest
 
-from sizing.conformance import START, STEP, fleet, learned, numbers, play
+from sizing.conformance import START, STEP, fleet, numbers, play, train
 from trimtab.sizing import strategy
 from trimtab.sizing.state import NEW_ROW, reindex
 
@@ -33,4 +33,4 @@ def test_reindex_preserves_the_state_of_each_container(name: str) -> None:
 
 def test_reindex_rejects_duplicate_rows() -> None:
     with pytest.raises(ValueError, match="continue from the same row"):
-        reindex(learned("vpa", fleet(days=0.5)), np.array([0, 0]))
+        reindex(train("vpa", fleet(days=0.5)), np.array([0, 0]))

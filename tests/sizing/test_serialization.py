@@ -16,7 +16,7 @@ from trimtab.sizing.state import Floats, Indices, pack, unpack
 
 class Tuned(Settings):
     quantile: float = 0.9
-    """What it aims at."""
+    """The target of the state."""
 
 
 class Dummy(Strategy[Tuned]):

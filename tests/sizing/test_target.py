@@ -26,7 +26,7 @@ SMALL = Resources(20, None, 64 * MIB, None)
 
 
 def recommended(cpu: float, *, evidence: Evidence = WELL_KNOWN, quota: int | None = None) -> Recommendation:
-    """What a container of 20m is recommended by the default policy, which lets CPU triple at once."""
+    """Return the recommendation of the default policy, which lets CPU triple at once, for a container of 20m."""
     (found,) = recommend_pod(
         [Container("web", "main", SMALL)],
         proposals={"web": proposing(cpu)},

@@ -1,4 +1,4 @@
-"""A file that is damaged is set aside; one that is only locked, forbidden or on a full disk is left alone."""
+"""A file that is damaged is set aside; one that is only locked, forbidden or on a full disk is kept."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Of an effect's models the planner gets the newest that it may still trust."""
+"""The store returns the newest effect models that are still valid."""
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Who did what to which container, when and why."""
+"""The history of changes: container, time, author and reason."""
 
 import math
 

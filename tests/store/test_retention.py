@@ -1,4 +1,4 @@
-"""What is older or more than is to be kept goes; what a person gave stays."""
+"""Retention removes entries beyond the maximum age or number, but keeps those of people."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -81,7 +81,7 @@ async def test_retention_removes_more_than_one_batch(store: Store, monkeypatch: 
 
 
 async def test_prune_counts_the_rows_of_each_cluster_for_itself(store: Store) -> None:
-    """Of a cluster with much to tell the oldest go; what a quiet one told long ago stays."""
+    """A cluster with many events loses its oldest ones; a quiet cluster keeps its old events."""
     await fill(store, moments=3)  # of prod
     await store.history.append([entry(t, cluster="loud") for t in range(100, 120)])
     await store.events.append([event(t, cluster="loud") for t in range(100, 120)])

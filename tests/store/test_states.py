@@ -1,4 +1,4 @@
-"""What a strategy learned comes back bit for bit, or not at all."""
+"""States of strategies: restored bit for bit, or rejected."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What the user wrote, and one clear line where it cannot be."""
+"""Store URLs of the user, and one clear line for an invalid one."""
 
 import asyncio
 import socket
@@ -13,7 +13,7 @@ from trimtab.errors import TrimtabError
 from trimtab.store import AddressError, Store, StoreError, UnavailableError
 
 
-async def refusal(address: str | Path) -> StoreError:
+async def url_error(address: str | Path) -> StoreError:
     with pytest.raises(StoreError) as caught:
         async with Store.open(address):
             pass
@@ -61,7 +61,7 @@ async def test_store_url_file_may_have_any_name(tmp_path: Path) -> None:
     ],
 )
 async def test_store_url_error_hides_the_password(address: str) -> None:
-    error = await refusal(address)
+    error = await url_error(address)
     assert isinstance(error, AddressError)
     assert "give the path of a file, sqlite:///FILE or postgresql://USER@HOST/DATABASE" in str(error)
     assert "secret" not in str(error)
@@ -69,18 +69,18 @@ async def test_store_url_error_hides_the_password(address: str) -> None:
 
 
 async def test_store_url_rejects_a_folder(tmp_path: Path) -> None:
-    assert str(await refusal(tmp_path)) == f"store.url: {tmp_path} is a folder; name a file in it"
+    assert str(await url_error(tmp_path)) == f"store.url: {tmp_path} is a folder; name a file in it"
 
 
 async def test_store_url_reports_a_missing_folder(tmp_path: Path) -> None:
-    error = await refusal(tmp_path / "none" / "trimtab.db")
+    error = await url_error(tmp_path / "none" / "trimtab.db")
     assert (
         str(error) == f"store.url: the folder {tmp_path}/none does not exist; create it or name another file"
     )
 
 
 async def test_store_reports_an_unreachable_server() -> None:
-    error = await refusal(f"postgresql://me:secret@127.0.0.1:{free_port()}/db")
+    error = await url_error(f"postgresql://me:secret@127.0.0.1:{free_port()}/db")
     assert isinstance(error, UnavailableError)
     assert str(error).endswith("; check that the server runs and can be reached")
     assert "secret" not in str(error)
@@ -117,11 +117,11 @@ async def test_store_retries_with_advice_while_it_waits() -> None:
 async def test_store_reports_a_server_that_never_answers() -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         port = deaf.getsockname()[1]
-        error = await refusal(f"postgresql://me@127.0.0.1:{port}/db?connect_timeout=2")
+        error = await url_error(f"postgresql://me@127.0.0.1:{port}/db?connect_timeout=2")
     assert isinstance(error, UnavailableError)
 
 
 async def test_store_names_the_missing_extra_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    error = await refusal("postgresql://me@127.0.0.1/db")
+    error = await url_error("postgresql://me@127.0.0.1/db")
     assert str(error).endswith("run: pip install 'trimtab[postgres]'")

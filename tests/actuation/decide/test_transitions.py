@@ -799,7 +799,7 @@ def test_resize_that_is_infeasible_is_reverted_at_once() -> None:
 @pytest.mark.parametrize(
     ("resize", "patience"),
     [
-        (PodResize(PENDING, "Deferred", "no room"), DEADLINES.deferred),
+        (PodResize(PENDING, "Deferred", "no capacity"), DEADLINES.deferred),
         (PodResize("PodResizeInProgress", "Error", "below usage"), DEADLINES.deferred),
         (PodResize("PodResizeInProgress", "", ""), DEADLINES.progress),
         (None, DEADLINES.progress),
@@ -815,7 +815,7 @@ def test_resize_without_effect_is_waited_for_and_reverted(resize: PodResize | No
 @pytest.mark.parametrize("phase", [Phase.CANARY, Phase.PROMOTING])
 def test_change_replaces_pods_without_node_capacity_if_allowed(phase: Phase) -> None:
     """VPA's InPlaceOrRecreate does the same: another node may have capacity, or a node may be added."""
-    full = five_pods(AFTER, 4, applied={"web": SMALL}, resize=PodResize(PENDING, "Deferred", "no room"))
+    full = five_pods(AFTER, 4, applied={"web": SMALL}, resize=PodResize(PENDING, "Deferred", "no capacity"))
     terms: dict[str, Any] = {
         "wanted": desired_change(allow_recreate=True),
         "now": NOW + DEADLINES.deferred + 1,
@@ -830,7 +830,7 @@ def test_change_replaces_pods_without_node_capacity_if_allowed(phase: Phase) -> 
         True,
     )
     assert [action.message for action in actions if isinstance(action, EmitEvent)] == [
-        "replacing pods, because the node of pod web-4 has no capacity to resize it: no room"
+        "replacing pods, because the node of pod web-4 has no capacity to resize it: no capacity"
     ]
     assert step(rolled, full, **terms) == [PatchTemplate(AFTER, take_ownership=False)]
     assert "replaced pods" in wait_reason(step(rolled, full, template=AFTER, rolling=True, **terms))
@@ -842,7 +842,7 @@ def test_change_replaces_pods_without_node_capacity_if_allowed(phase: Phase) -> 
     reverting_change(step(change(phase), full, **terms | {"wanted": desired_change()}))
 
 
-NO_CAPACITY = PodResize(PENDING, "Deferred", "no room")
+NO_CAPACITY = PodResize(PENDING, "Deferred", "no capacity")
 MOVING: dict[str, Any] = {
     "wanted": desired_change(allow_recreate=True),
     "template": {"web": LARGE},
@@ -865,7 +865,7 @@ def test_change_replaces_only_pods_without_capacity_if_the_template_suffices() -
     assert isinstance(signals, EmitEvent)
     assert (
         signals.message
-        == "evicting pod web-4, because the node of pod web-4 has no capacity to resize it: no room"
+        == "evicting pod web-4, because the node of pod web-4 has no capacity to resize it: no capacity"
     )
     starting = [*full[:4], pod("new", sizes=AFTER, created=NOW + 400, ready=False)]
     assert "1 pod of the workload is missing or not ready" in wait_reason(step(moving(), starting, **MOVING))
@@ -953,7 +953,7 @@ def test_replacement_waits_an_hour_for_pods_without_capacity_that_cannot_be_evic
     (still, _) = step(moving(), full, **MOVING | {"now": NOW + DEADLINES.progress})
     assert isinstance(still, EvictPod)
     late = step(moving(), full, **MOVING | {"now": NOW + DEADLINES.progress + 1})
-    assert reverting_change(late).reason == "the node of pod web-4 has no capacity to resize it: no room"
+    assert reverting_change(late).reason == "the node of pod web-4 has no capacity to resize it: no capacity"
 
 
 def test_replacement_never_evicts_the_pod_of_a_job() -> None:
@@ -976,7 +976,7 @@ def test_replacement_skips_daemonset_pods() -> None:
 
 
 def test_change_continues_beside_a_later_pod_without_capacity() -> None:
-    full = PodResize(PENDING, "Deferred", "no room")
+    full = PodResize(PENDING, "Deferred", "no capacity")
     new = pod("new", sizes=AFTER, applied={"web": SMALL}, resize=full, created=NOW)
     late = [*five_pods(AFTER, *range(5)), new]
     terms: dict[str, Any] = {"local": LocalObservations(unsettled_since={"uid-new": NOW})}

@@ -1,4 +1,4 @@
-"""Contexts are told apart by the clusters that they lead to."""
+"""Contexts are distinguished by their clusters."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What the doctor says of requests and of autoscalers that act on the same workload."""
+"""Checks of `trimtab doctor` for requests and for autoscalers of one workload."""
 
 import math
 from collections.abc import AsyncIterator

@@ -94,7 +94,7 @@ async def as_user(cluster: Cluster, folder: Path, token: str) -> AsyncIterator[C
         yield client
 
 
-async def refusal(request: Any) -> str:
+async def rejection(request: Any) -> str:
     """Return why the API server refused a request; empty if it did not."""
     try:
         await request
@@ -106,7 +106,7 @@ async def refusal(request: Any) -> str:
 async def wait_enforced(attack: Any) -> None:
     """Wait until the API server knows the policies, which takes it a moment."""
     until = time.monotonic() + 30
-    while REFUSED not in (found := await refusal(attack())):
+    while REFUSED not in (found := await rejection(attack())):
         assert time.monotonic() < until, (
             f"the policies are not enforced; the attack gave: {found or 'success'}"
         )
@@ -213,7 +213,7 @@ async def test_operator_account_cannot_change_pods_of_workloads(operator: Client
         if resource.kind == "Job":  # its template is immutable anyway, but for the resources
             continue
         for name, attack in TEMPLATE_ATTACKS.items():
-            said = await refusal(merge(operator, resource, namespace, in_template(resource, attack)))
+            said = await rejection(merge(operator, resource, namespace, in_template(resource, attack)))
             if REFUSED not in said:
                 done[f"{resource.kind}: {name}"] = said
     assert done == {}
@@ -223,14 +223,14 @@ async def test_operator_account_cannot_change_workloads_otherwise(operator: Clie
     done = {}
     for resource in BUILT_IN:
         for name, attack in OBJECT_ATTACKS.items():
-            said = await refusal(merge(operator, resource, namespace, attack))
+            said = await rejection(merge(operator, resource, namespace, attack))
             if REFUSED not in said:
                 done[f"{resource.kind}: {name}"] = said
-        said = await refusal(merge(operator, resource, namespace, {"spec": SPEC_ATTACKS[resource.kind]}))
+        said = await rejection(merge(operator, resource, namespace, {"spec": SPEC_ATTACKS[resource.kind]}))
         if REFUSED not in said:
             done[f"{resource.kind}: spec"] = said
     for attack in ({"metadata": {"labels": {"evil": "yes"}}}, {"spec": {"suspend": False}}):
-        said = await refusal(
+        said = await rejection(
             merge(operator, HAS_TEMPLATE["CronJob"], namespace, {"spec": {"jobTemplate": attack}})
         )
         if REFUSED not in said:
@@ -297,9 +297,11 @@ async def test_operator_account_resizes_and_evicts_pods_but_changes_nothing_else
     container = there.containers[0]
     attack = {"spec": {"containers": [{"name": container.name, "image": "evil"}]}}
     kind = PatchType.STRATEGIC
-    said = await refusal(operator.patch(PODS, "web-0", attack, type=kind, namespace=namespace))
+    said = await rejection(operator.patch(PODS, "web-0", attack, type=kind, namespace=namespace))
     assert "cannot patch resource" in said
-    await refusal(operator.patch(PODS, "web-0", attack, type=kind, namespace=namespace, subresource="resize"))
+    await rejection(
+        operator.patch(PODS, "web-0", attack, type=kind, namespace=namespace, subresource="resize")
+    )
     now = cluster.call("GET", PODS.path(namespace=namespace, name="web-0"))
     assert now["spec"]["containers"][0]["image"] != "evil"
     there = wire.project(await _read(cluster, namespace, wire.wire_type))
@@ -328,18 +330,18 @@ async def test_operator_account_registers_no_webhook_for_objects_of_others(
             for rule in (everything, secrets, pods):
                 attack: Object = {"webhooks": [webhook | {"rules": [rule | {"apiVersions": ["*"]}]}]}
                 patching = operator.patch(resource, "trimtab", attack, type=PatchType.MERGE)
-                assert REFUSED in await refusal(patching)
+                assert REFUSED in await rejection(patching)
         lifecycle = WebhookLifecycle(operator, OperatorConfig(), now=_now)
         await lifecycle.reconcile()  # its certificate, and what it registers
         assert lifecycle.readiness_error() == ""
         with_pods = OperatorConfig.model_validate({"webhook": {"pods": True}})
-        said = await refusal(WebhookLifecycle(operator, with_pods, now=_now).reconcile())
+        said = await rejection(WebhookLifecycle(operator, with_pods, now=_now).reconcile())
         assert "delete the ValidatingAdmissionPolicyBinding trimtab-operator-pod-webhook" in said
         binding = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
         kept = cluster.call("GET", f"{binding}/trimtab-operator-pod-webhook")
         cluster.call("DELETE", f"{binding}/trimtab-operator-pod-webhook")
         async with asyncio.timeout(30):
-            while await refusal(WebhookLifecycle(operator, with_pods, now=_now).reconcile()):
+            while await rejection(WebhookLifecycle(operator, with_pods, now=_now).reconcile()):
                 await asyncio.sleep(0.2)  # until the API server has forgotten the policy
         found = cluster.call("GET", registration.MUTATING.path(name="trimtab"))
         [policies, pods_webhook] = found["webhooks"]
@@ -351,7 +353,7 @@ async def test_operator_account_registers_no_webhook_for_objects_of_others(
         for attack in attacks:
             body = {"webhooks": [policies, pods_webhook | attack]}
             patching = operator.patch(registration.MUTATING, "trimtab", body, type=PatchType.MERGE)
-            assert REFUSED in await refusal(patching)
+            assert REFUSED in await rejection(patching)
         kept["metadata"] = {"name": kept["metadata"]["name"]}
         cluster.call("POST", binding, kept)
     finally:
@@ -373,7 +375,7 @@ async def test_operator_account_gets_no_token_of_another_account_by_a_secret(
         data = {"stringData": {"tls.crt": "", "tls.key": ""}} if kind.endswith("tls") else {}
         body = {"metadata": {"name": name, **victim}, "type": kind, **data}
         creating = operator.create(SECRETS, body, namespace=SYSTEM_NAMESPACE, dry_run=True)
-        assert REFUSED in await refusal(creating)
+        assert REFUSED in await rejection(creating)
 
 
 # The agent
@@ -433,8 +435,8 @@ async def test_agent_account_reports_for_its_own_node_only(
         change = [{"op": "add", "path": "/status", "value": {"updateTime": "2026-01-01T00:00:00Z"}}]
         await agent.patch(NODE_METRICS, own, change, type=PatchType.JSON, subresource="status")
         forging = agent.patch(NODE_METRICS, other, change, type=PatchType.JSON, subresource="status")
-        assert REFUSED in await refusal(forging)
-        assert REFUSED in await refusal(report(agent, "third-node"))
+        assert REFUSED in await rejection(forging)
+        assert REFUSED in await rejection(report(agent, "third-node"))
     finally:
         for name in nodes:
             if cluster.has(NODE_METRICS.path(name=name)):
@@ -455,7 +457,7 @@ async def test_agent_account_evicts_pods_of_its_own_node_only(
     for name in ("far", "pending"):
         for labels in ({}, {"trimtab.io/evicted-by": "me"}, EVICTION_LABELS):
             evicting = agent.evict(name, namespace=namespace, uid=uids[name], labels=labels)
-            assert REFUSED in await refusal(evicting)
+            assert REFUSED in await rejection(evicting)
     assert not await agent.evict("gone", namespace=namespace, labels=EVICTION_LABELS)
     near: Any = SimpleNamespace(uid=uids["near"], namespace=namespace, name="near")
     await build_api_evict(agent)(Eviction(pod=near, strategy="test", reason="test"))
@@ -478,8 +480,8 @@ async def test_agent_account_without_the_token_of_a_pod_writes_nothing(
         pod("near", namespace=namespace, node=nodes[0], owned=False),
     )["metadata"]["uid"]
     async with as_user(cluster, tmp_path, token) as client:
-        assert REFUSED in await refusal(report(client, nodes[0]))
+        assert REFUSED in await rejection(report(client, nodes[0]))
         await asyncio.sleep(1)
-        assert REFUSED in await refusal(
+        assert REFUSED in await rejection(
             client.evict("near", namespace=namespace, uid=uid, labels=EVICTION_LABELS)
         )

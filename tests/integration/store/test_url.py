@@ -11,7 +11,7 @@ from sqlalchemy import make_url, text
 
 from harness.process import free_port
 from store.builders import entry
-from store.test_url import refusal
+from store.test_url import url_error
 from trimtab.store import AccessError, AddressError, Store, StoreError, UnavailableError, timeout_connection
 
 
@@ -25,7 +25,7 @@ async def test_store_url_accepts_schemes_of_postgresql(scheme: str, postgres: st
 @pytest.mark.postgres
 async def test_store_reports_and_hides_a_wrong_password(postgres: str) -> None:
     url = make_url(postgres).set(password="guessed")
-    error = await refusal(url.render_as_string(hide_password=False))
+    error = await url_error(url.render_as_string(hide_password=False))
     assert isinstance(error, AccessError)
     assert str(error).endswith("; check the user, its password and its rights")
     assert "guessed" not in str(error)
@@ -34,20 +34,20 @@ async def test_store_reports_and_hides_a_wrong_password(postgres: str) -> None:
 @pytest.mark.postgres
 async def test_store_reports_an_unknown_user(postgres: str) -> None:
     url = make_url(postgres).set(username="nobody")
-    assert isinstance(await refusal(url.render_as_string(hide_password=False)), AccessError)
+    assert isinstance(await url_error(url.render_as_string(hide_password=False)), AccessError)
 
 
 @pytest.mark.postgres
 async def test_store_reports_an_unknown_database(postgres: str) -> None:
     url = make_url(postgres).set(database="none")
-    error = await refusal(url.render_as_string(hide_password=False))
+    error = await url_error(url.render_as_string(hide_password=False))
     assert isinstance(error, AddressError)
     assert str(error).endswith('database "none" does not exist; create the database or name another')
 
 
 @pytest.mark.postgres
 async def test_store_reports_an_unknown_option(postgres: str) -> None:
-    error = await refusal(f"{postgres}?colour=red")
+    error = await url_error(f"{postgres}?colour=red")
     assert isinstance(error, AddressError)
     assert str(error).endswith("invalid connection option \"colour\"; correct the options after the '?'")
 
@@ -59,7 +59,7 @@ async def test_store_reports_a_missing_right(postgres: str) -> None:
         admin.execute("DROP ROLE IF EXISTS guest")
         admin.execute("CREATE ROLE guest LOGIN PASSWORD 'guest'")
     guest = url.set(username="guest", password="guest").render_as_string(hide_password=False)
-    error = await refusal(guest)
+    error = await url_error(guest)
     assert isinstance(error, AccessError)
     assert "permission denied" in str(error)
 
@@ -80,7 +80,7 @@ async def test_store_that_may_wait_starts_before_its_server(postgres: str) -> No
         passing.extend(asyncio.create_task(each) for each in (copy(here, there), copy(answers, back)))
 
     away = real.set(port=port).render_as_string(hide_password=False)
-    assert isinstance(await refusal(away), UnavailableError)
+    assert isinstance(await url_error(away), UnavailableError)
     async with Store.open(away, allow_unavailable=True) as store:
         for number in range(2):
             with pytest.raises(UnavailableError):

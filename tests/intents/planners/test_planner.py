@@ -197,7 +197,7 @@ def test_remove_pod_keeps_last_pod() -> None:
         PlanConstraints(max_replicas=2, max_cpu=1.0, forbidden=frozenset({"cacheClass", "powerProfile"})),
         PlanConstraints(extra_pods=0, extra_cpu=0.0, forbidden=frozenset({"cacheClass", "powerProfile"})),
     ],
-    ids=["frozen", "forbidden", "resting", "at its caps", "no room"],
+    ids=["frozen", "forbidden", "resting", "at its caps", "no capacity"],
 )
 def test_planner_uses_no_forbidden_actuator(limits: PlanConstraints) -> None:
     plan = make_plan(service(p99=0.5), goal(latency(0.1)), limits=limits, now=50.0)

@@ -34,7 +34,7 @@ def connect(
 def complaint(
     folder: Path, *, user: Mapping[str, Any] | None = None, cluster: Mapping[str, Any] | None = None
 ) -> str:
-    """What is said about this user and cluster, after the name of the file."""
+    """Return the error about this user and cluster, after the name of the file."""
     with pytest.raises(ConfigError) as caught:
         connect(folder, user=user, cluster=cluster)
     said = str(caught.value)
@@ -226,8 +226,8 @@ def test_load_connection_accepts_port_and_ipv6_of_a_pod(service_account: Path) -
 def test_load_connection_reads_the_namespace_of_a_pod_from_the_environment(
     service_account: Path,
 ) -> None:
-    environ = {**IN_POD, "POD_NAMESPACE": "told"}
-    assert load_connection(environ=environ, service_account=service_account).namespace == "told"
+    environ = {**IN_POD, "POD_NAMESPACE": "here"}
+    assert load_connection(environ=environ, service_account=service_account).namespace == "here"
     (service_account / "namespace").unlink()
     assert load_connection(environ=IN_POD, service_account=service_account).namespace == "default"
 

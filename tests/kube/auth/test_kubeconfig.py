@@ -1,4 +1,4 @@
-"""kubeconfig files are found, merged and chosen from as kubectl does it; what is wrong with them is said in a line."""
+"""Tests of kubeconfig files: found, merged and selected as kubectl does, with errors in one line."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which proxy leads to a server: the rules are Go's, so the cases are those of its own tests."""
+"""The proxy of a server: the rules are Go's, so the cases are those of its own tests."""
 
 import pytest
 from yarl import URL

@@ -62,7 +62,7 @@ class _Lines:
         yield chunks()
 
 
-def _told(kind: str, version: int, **spec: Any) -> bytes:
+def _encode_event(kind: str, version: int, **spec: Any) -> bytes:
     found = {"metadata": {"name": "odd", "uid": "1", "resourceVersion": str(version)}, "spec": spec}
     return msgspec.json.encode({"type": kind, "object": found})
 
@@ -79,10 +79,10 @@ UNDECODABLE = {"limits": "none"}
 UNFOLDABLE = {"limits": [{"type": "Container", "max": {"cpu": "a lot"}}]}
 
 
-@pytest.mark.parametrize("odd", [UNDECODABLE, UNFOLDABLE], ids=["undecodable", "unfoldable"])
+@pytest.mark.parametrize("malformed", [UNDECODABLE, UNFOLDABLE], ids=["undecodable", "unfoldable"])
 @pytest.mark.parametrize("kind", ["MODIFIED", "DELETED"])
-async def test_informer_forgets_an_object_that_can_no_longer_be_read(kind: str, odd: Object) -> None:
-    server: Any = _Lines(_told("ADDED", 1, limits=[]), LISTED, _told(kind, 2, **odd))
+async def test_informer_forgets_an_object_that_can_no_longer_be_read(kind: str, malformed: Object) -> None:
+    server: Any = _Lines(_encode_event("ADDED", 1, limits=[]), LISTED, _encode_event(kind, 2, **malformed))
     informer = Informer(server, LIMIT_RANGES, limit_range_projection())
     changes: list[tuple[bool, bool]] = []
     informer.cache.on_change(lambda old, new: changes.append((old is not None, new is not None)))

@@ -19,7 +19,7 @@ class Thing:
 
 @dataclass
 class Diary:
-    """A handler that writes down what it is told."""
+    """A handler that records its events."""
 
     lines: list[tuple[Thing | None, Thing | None]] = field(default_factory=list)
 
@@ -139,21 +139,21 @@ def test_cache_isolates_a_failing_handler(cache: Cache[Thing]) -> None:
     assert len(diary.lines) == 1
 
 
-every_deed = product(("put", "remove"), "abc", ("u1", "u2"), range(1, 10), (None, "n1", "n2"))
-deeds = st.lists(st.sampled_from(list(every_deed)), max_size=40)
+every_operation = product(("put", "remove"), "abc", ("u1", "u2"), range(1, 10), (None, "n1", "n2"))
+operations = st.lists(st.sampled_from(list(every_operation)), max_size=40)
 
 
 @settings(max_examples=300)
-@given(deeds)
+@given(operations)
 def test_cache_handlers_and_indexes_agree_for_any_watch(
-    deeds: list[tuple[str, str, str, int, str | None]],
+    operations: list[tuple[str, str, str, int, str | None]],
 ) -> None:
     cache: Cache[Thing] = Cache({"node": lambda thing: thing.node})
     diary = Diary()
     cache.on_change(diary)
-    for deed, name, uid, version, node in deeds:
+    for operation, name, uid, version, node in operations:
         thing = Thing(name, version, uid=uid, node=node)
-        cache.put(thing) if deed == "put" else cache.remove(thing)
+        cache.put(thing) if operation == "put" else cache.remove(thing)
     rebuilt: dict[str, Thing] = {}
     for old, new in diary.lines:
         name = (new or old).name  # type: ignore[union-attr] # never both None

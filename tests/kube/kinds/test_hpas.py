@@ -1,4 +1,4 @@
-"""Which requests a HorizontalPodAutoscaler looks at."""
+"""The requests on which a HorizontalPodAutoscaler scales."""
 
 from typing import Any
 

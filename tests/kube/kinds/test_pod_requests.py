@@ -1,4 +1,4 @@
-"""What a pod takes of its node is what kube-scheduler's `PodRequests` would count."""
+"""The requests of a pod equal those of kube-scheduler's `PodRequests`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WEB, LOG = container("web", "500m", "256Mi"), container("log", "100m", "64Mi")
 
 
 @pytest.mark.parametrize(
-    ("found", "room"),
+    ("found", "capacity"),
     [
         pytest.param(pod(WEB, LOG), NodeResources(600, 320 * MIB), id="containers add up"),
         pytest.param(
@@ -86,8 +86,8 @@ WEB, LOG = container("web", "500m", "256Mi"), container("log", "100m", "64Mi")
         pytest.param(pod(), NodeResources(0, 0), id="nothing"),
     ],
 )
-def test_pod_requests_count_as_the_scheduler_does(found: Pod, room: NodeResources) -> None:
-    assert pod_requests(found) == room
+def test_pod_requests_count_as_the_scheduler_does(found: Pod, capacity: NodeResources) -> None:
+    assert pod_requests(found) == capacity
 
 
 @pytest.mark.parametrize(

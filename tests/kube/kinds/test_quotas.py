@@ -1,4 +1,4 @@
-"""What LimitRanges and ResourceQuotas say, in millicores and bytes."""
+"""Records of LimitRanges and ResourceQuotas, in millicores and bytes."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Where pods may go, by what nodes and templates say of each other."""
+"""Nodes on which pods may run, by the constraints of nodes and templates."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ GPU = {"key": "gpu", "value": "a100", "effect": "NoSchedule"}
 
 
 def admits(template: dict[str, Any], *taints: dict[str, str], **labels: str) -> bool:
-    """By what informers keep of both."""
+    """Return whether the pod fits the node, by the records of informers."""
     found = project_object(
         workload_projection(DEPLOYMENTS), {"spec": {"template": {"spec": {"containers": [], **template}}}}
     )

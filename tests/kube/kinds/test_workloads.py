@@ -170,7 +170,7 @@ def test_amounts_in_a_template_of_somebody_elses_kind_may_be_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    "odd",
+    "malformed",
     [
         {"resources": None},
         {"resources": {"requests": None, "limits": {"cpu": None}}},
@@ -178,9 +178,9 @@ def test_amounts_in_a_template_of_somebody_elses_kind_may_be_numbers() -> None:
     ],
     ids=str,
 )
-def test_workload_of_a_custom_kind_may_have_null_in_its_template(odd: Object) -> None:
+def test_workload_of_a_custom_kind_may_have_null_in_its_template(malformed: Object) -> None:
     """`resources:` with nothing behind it is kept as null where a kind lets any template in."""
-    template = {"spec": {"containers": [{"name": "web", **odd}], "initContainers": None}}
+    template = {"spec": {"containers": [{"name": "web", **malformed}], "initContainers": None}}
     (container,) = project_object(workload_projection(ROLLOUTS), {"spec": {"template": template}}).containers
     assert container.resources == Resources()
 
@@ -202,7 +202,7 @@ def test_workload_reads_argo_rollouts_with_generation_as_text() -> None:
     assert found.containers[0].name == "web"
 
 
-odd = st.recursive(
+malformed = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=3),
     lambda inner: (
         st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(("spec", "type", "a")), inner)
@@ -211,7 +211,7 @@ odd = st.recursive(
 )
 
 
-@given(template=odd, strategy=odd, selector=odd)
+@given(template=malformed, strategy=malformed, selector=malformed)
 def test_workload_of_a_custom_kind_may_have_fields_of_any_form(
     template: Any, strategy: Any, selector: Any
 ) -> None:
@@ -242,7 +242,14 @@ def test_workloads_of_one_template_share_their_containers() -> None:
     assert len(msgspec.json.encode(workload())) < 1000
 
 
-@given(spec=odd, status=odd, replicas=odd, ready=odd, containers=odd, resources=odd)
+@given(
+    spec=malformed,
+    status=malformed,
+    replicas=malformed,
+    ready=malformed,
+    containers=malformed,
+    resources=malformed,
+)
 def test_custom_kind_is_read_with_any_content_of_its_fields(
     spec: Any, status: Any, replicas: Any, ready: Any, containers: Any, resources: Any
 ) -> None:
@@ -267,5 +274,5 @@ def test_custom_kind_named_after_a_built_in_one_is_read_like_it() -> None:
     }
     found = project_object(theirs, manifest)
     assert (found.partition, found.is_rolling_out) == (2, True)
-    odd = {**manifest, "status": {**manifest["status"], "readyReplicas": True}}
-    assert project_object(theirs, odd).is_rolling_out
+    malformed = {**manifest, "status": {**manifest["status"], "readyReplicas": True}}
+    assert project_object(theirs, malformed).is_rolling_out

@@ -1,4 +1,4 @@
-"""What a version can do."""
+"""Capabilities of a Kubernetes version."""
 
 import pytest
 

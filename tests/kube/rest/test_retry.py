@@ -1,4 +1,4 @@
-"""How fast we ask and when we ask again."""
+"""Rate limits and retries of requests."""
 
 import random
 

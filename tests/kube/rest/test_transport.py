@@ -30,7 +30,7 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @asynccontextmanager
 async def server(answer: Answer, folder: Path) -> AsyncIterator[Connection]:
-    """What answers each request so."""
+    """A server that answers each request like this."""
     application = web.Application()
     application.router.add_get("/{path:.*}", answer)
     async with TestServer(application) as running:
@@ -58,7 +58,7 @@ async def test_client_waits_for_an_answer_that_is_slow_and_not_silent(tmp_path: 
 
 @pytest.mark.parametrize("headers", [False, True], ids=["at once", "after its first bytes"])
 async def test_client_closes_the_connection_to_a_silent_server(tmp_path: Path, *, headers: bool) -> None:
-    async def fall_silent(request: web.Request) -> web.StreamResponse:
+    async def stop_answering(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         if headers:
             await response.prepare(request)
@@ -66,7 +66,7 @@ async def test_client_closes_the_connection_to_a_silent_server(tmp_path: Path, *
         await asyncio.sleep(60)
         return response
 
-    async with server(fall_silent, tmp_path) as there, Client(there, retry=ONCE, timeout=0.2) as client:
+    async with server(stop_answering, tmp_path) as there, Client(there, retry=ONCE, timeout=0.2) as client:
         with pytest.raises(TimedOut) as raised:
             await client.list_objects(PODS)
         assert raised.value.sent

@@ -1,4 +1,4 @@
-"""Which events are written, as pure arithmetic: an imagined API server takes what the ledger says is due."""
+"""Correlation of Events as pure arithmetic: a simulated API server receives the due writes."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -17,14 +17,14 @@ from trimtab.kube.runtime.event_correlator import (
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
 
-def said(message: str = "too small", *, about: str = "web", reason: str = "Resized") -> EventKey:
+def event_key(message: str = "too small", *, about: str = "web", reason: str = "Resized") -> EventKey:
     reference = ObjectReference(api_version="v1", kind="Pod", name=about, namespace="shop")
     return EventKey(reference, "Normal", reason, message, "Resize", None)
 
 
 @dataclass
-class Desk:
-    """A ledger with its clock, and what was written from it: name to count, and when for which object."""
+class RecorderState:
+    """A correlator with its clock, and its writes: counts by name, and times with their object."""
 
     ledger: EventCorrelator
     now: float = 1000.0
@@ -50,28 +50,28 @@ class Desk:
         self.now = end
 
 
-def desk(**restraint: float) -> Desk:
-    return Desk(EventCorrelator(CorrelatorOptions(**restraint)))  # type: ignore[arg-type] # integers among them
+def recorder_state(**restraint: float) -> RecorderState:
+    return RecorderState(EventCorrelator(CorrelatorOptions(**restraint)))  # type: ignore[arg-type] # integers among them
 
 
 def test_correlator_counts_repeated_events_in_one() -> None:
-    at = desk()
-    at.say(said())
+    at = recorder_state()
+    at.say(event_key())
     at.write()
-    at.say(said(), times=6)
+    at.say(event_key(), times=6)
     at.wait(10)
     assert list(at.counts.values()) == [7]
     assert [time for time, _ in at.writes] == [1000.0, 1005.0]
 
 
 def test_correlator_keeps_events_that_differ_apart() -> None:
-    at = desk()
+    at = recorder_state()
     for what in (
-        said(),
-        said("too large"),
-        said(reason="Skipped"),
-        said(about="db"),
-        said()._replace(type="Warning"),
+        event_key(),
+        event_key("too large"),
+        event_key(reason="Skipped"),
+        event_key(about="db"),
+        event_key()._replace(type="Warning"),
     ):
         at.say(what)
     at.write()
@@ -79,45 +79,45 @@ def test_correlator_keeps_events_that_differ_apart() -> None:
 
 
 def test_correlator_merges_events_within_ten_minutes() -> None:
-    at = desk()
+    at = recorder_state()
     for _ in range(4):
-        at.say(said())
+        at.say(event_key())
         at.wait(599)
     assert list(at.counts.values()) == [4]
     at.wait(1)
-    at.say(said())
+    at.say(event_key())
     at.wait(0)
     assert list(at.counts.values()) == [4, 1]
 
 
 def test_correlator_forgets_older_events_while_another_repeats() -> None:
-    at = desk()
-    at.say(said("often"))
-    at.say(said("once"))
+    at = recorder_state()
+    at.say(event_key("often"))
+    at.say(event_key("once"))
     at.wait(599)
-    at.say(said("often"))
+    at.say(event_key("often"))
     at.wait(1)
-    at.say(said("once"))
+    at.say(event_key("once"))
     at.wait(10)
     assert sorted(at.counts.values()) == [1, 1, 2]
 
 
 def test_correlator_limits_an_object_to_25_events_and_one_in_five_minutes() -> None:
-    at = desk()
-    assert at.say(said("other", about="db")) == [True]
-    assert [at.say(said(str(number))) for number in range(30)] == [[True]] * 25 + [[False]] * 5
+    at = recorder_state()
+    assert at.say(event_key("other", about="db")) == [True]
+    assert [at.say(event_key(str(number))) for number in range(30)] == [[True]] * 25 + [[False]] * 5
     at.wait(299)
-    assert at.say(said("again")) == [False]
+    assert at.say(event_key("again")) == [False]
     at.wait(1)
-    assert at.say(said("and again")) == [True]
-    assert at.say(said("and again and again")) == [False]
-    assert at.say(said("still free", about="db")) == [True]
+    assert at.say(event_key("and again")) == [True]
+    assert at.say(event_key("and again and again")) == [False]
+    assert at.say(event_key("still free", about="db")) == [True]
 
 
 def test_correlator_writes_a_delayed_count_when_its_object_allows() -> None:
-    at = desk(rewrite_interval=1.0, burst=3, token_interval=60.0)
+    at = recorder_state(rewrite_interval=1.0, burst=3, token_interval=60.0)
     for _ in range(30):
-        at.say(said())
+        at.say(event_key())
         at.wait(1)
     assert [time - 1000 for time, _ in at.writes] == [0, 1, 2]
     at.wait(60)
@@ -126,11 +126,11 @@ def test_correlator_writes_a_delayed_count_when_its_object_allows() -> None:
 
 
 def test_correlator_in_a_hurry_releases_all_but_delayed_counts() -> None:
-    at = desk(burst=2)
-    at.say(said())
+    at = recorder_state(burst=2)
+    at.say(event_key())
     at.write()
-    at.say(said(), times=2)
-    at.say(said("second"))
+    at.say(event_key(), times=2)
+    at.say(event_key("second"))
     assert at.ledger.next_due(at.now) is not None
     at.write()
     at.ledger.make_all_due(at.now)
@@ -143,16 +143,16 @@ def test_correlator_in_a_hurry_releases_all_but_delayed_counts() -> None:
 def test_correlator_omits_names_that_cannot_be_part_of_an_event_name() -> None:
     for name in ("system:node", "Web", "w" * 250, "a..b", "web-"):
         ledger = EventCorrelator(CorrelatorOptions())
-        ledger.record(said(about=name), NOON, 0.0)
+        ledger.record(event_key(about=name), NOON, 0.0)
         series = ledger.next_due(0.0)
         assert series is not None
         assert len(series.name) == 16
 
 
 def test_correlator_memory_is_bounded_for_any_number_of_events() -> None:
-    at = desk(max_tracked=100)
+    at = recorder_state(max_tracked=100)
     for number in range(2000):
-        at.say(said(about=str(number)))
+        at.say(event_key(about=str(number)))
         if number % 3:
             at.write()
     assert len(at.ledger) == 100
@@ -172,14 +172,14 @@ STEPS = st.tuples(
 def test_correlator_counts_or_rejects_each_occurrence_within_limits(
     steps: list[tuple[str, str, float]],
 ) -> None:
-    at = desk(rewrite_interval=2.0, burst=4, token_interval=30.0, series_window=1e6)
-    told: Counter[str] = Counter()
+    at = recorder_state(rewrite_interval=2.0, burst=4, token_interval=30.0, series_window=1e6)
+    results: Counter[str] = Counter()
     for about, message, pause in steps:
-        told["taken" if all(at.say(said(message, about=about))) else "refused"] += 1
+        results["taken" if all(at.say(event_key(message, about=about))) else "refused"] += 1
         at.wait(pause)
     at.wait(1e5)
-    assert told.total() == len(steps)
-    assert sum(at.counts.values()) == told["taken"]
+    assert results.total() == len(steps)
+    assert sum(at.counts.values()) == results["taken"]
     for name in ("web", "db"):
         times = [time for time, about in at.writes if about == name]
         assert all(later - earlier >= 30.0 - 1e-6 for earlier, later in zip(times, times[4:], strict=False))

@@ -83,7 +83,7 @@ def test_lease_records_its_history() -> None:
 
 
 @dataclass
-class Server:
+class LeaseServer:
     version: int = 0
     spec: LeaseSpec | None = None
 
@@ -102,7 +102,9 @@ class Player:
     sight: LeaseObservation = field(default_factory=LeaseObservation)
     sure_until: float = float("-inf")
 
-    def play(self, server: Server, time: Callable[[], float], delays: Iterator[float]) -> Iterator[float]:
+    def play(
+        self, server: LeaseServer, time: Callable[[], float], delays: Iterator[float]
+    ) -> Iterator[float]:
         """Try for ever; each yield says how long the next step takes."""
 
         def own_clock() -> float:
@@ -140,34 +142,34 @@ class Player:
 def test_lease_never_has_two_leaders_whatever_clocks_and_delays(
     clocks: list[float], delays: list[float]
 ) -> None:
-    server, time = Server(), 0.0
+    server, time = LeaseServer(), 0.0
     players = [Player(str(number), ahead) for number, ahead in enumerate(clocks)]
     endless = itertools.chain(delays, itertools.cycle(delays))
-    turns = [
+    schedule = [
         (0.1 * place, place, player.play(server, lambda: time, endless))
         for place, player in enumerate(players)
     ]
     for _ in range(400):
-        time, place, play = heapq.heappop(turns)
+        time, place, play = heapq.heappop(schedule)
         took = next(play)
         assert sum(player.leads(time) for player in players) <= 1
-        heapq.heappush(turns, (time + took, place, play))
+        heapq.heappush(schedule, (time + took, place, play))
 
 
 @settings(max_examples=100)
 @given(delays=st.lists(st.sampled_from([0.0, 0.01, 0.1, 0.2]), min_size=1, max_size=20))
 def test_lease_stays_with_the_first_leader_while_messages_are_quick(delays: list[float]) -> None:
-    server, time = Server(), 0.0
+    server, time = LeaseServer(), 0.0
     players = [Player("a", 0.0), Player("b", -500.0)]
     endless = itertools.cycle(delays)
-    turns = [
+    schedule = [
         (0.1 * place, place, player.play(server, lambda: time, endless))
         for place, player in enumerate(players)
     ]
     leaders = set()
     for _ in range(400):
-        time, place, play = heapq.heappop(turns)
-        heapq.heappush(turns, (time + next(play), place, play))
+        time, place, play = heapq.heappop(schedule)
+        heapq.heappush(schedule, (time + next(play), place, play))
         leaders |= {player.name for player in players if player.leads(time)}
         assert not leaders or any(player.leads(time) for player in players)
     assert len(leaders) == 1

@@ -291,15 +291,15 @@ async def test_workqueue_logs_a_kubernetes_failure_in_one_line_and_others_with_t
 
 
 @pytest.mark.looptime
-@pytest.mark.parametrize("wish", [float("nan"), float("inf")])
-async def test_workqueue_treats_an_invalid_delay_as_a_failure(wish: float) -> None:
-    bench = Bench(outcome=lambda _: wish if len(bench.started) == 1 else None)
+@pytest.mark.parametrize("change", [float("nan"), float("inf")])
+async def test_workqueue_treats_an_invalid_delay_as_a_failure(change: float) -> None:
+    bench = Bench(outcome=lambda _: change if len(bench.started) == 1 else None)
     queue = WorkQueue("q", bench, backoff=STEADY)
     async with running(queue):
         queue.add("a")
         await asyncio.sleep(10)
         with pytest.raises(ValueError, match="queue q: the delay"):
-            queue.add("a", wish)
+            queue.add("a", change)
     assert bench.times == [0.0, 1.0]
 
 
@@ -343,8 +343,8 @@ async def test_workqueue_keeps_nothing_of_a_forgotten_key() -> None:
 
 
 @pytest.mark.looptime
-@pytest.mark.parametrize("added_anew", [False, True])
-async def test_work_on_a_key_that_is_forgotten_meanwhile_counts_for_nothing(*, added_anew: bool) -> None:
+@pytest.mark.parametrize("re_added", [False, True])
+async def test_work_on_a_key_that_is_forgotten_meanwhile_counts_for_nothing(*, re_added: bool) -> None:
     def fail(_: str) -> None:
         if len(bench.started) == 1:
             raise KubeError("gone")
@@ -356,10 +356,10 @@ async def test_work_on_a_key_that_is_forgotten_meanwhile_counts_for_nothing(*, a
         await asyncio.sleep(5)
         queue.add("a")
         queue.forget("a")
-        if added_anew:
+        if re_added:
             queue.add("a")
         await asyncio.sleep(100)
-    assert bench.times == ([0.0, 10.0] if added_anew else [0.0])
+    assert bench.times == ([0.0, 10.0] if re_added else [0.0])
     assert not queue._failures
 
 
@@ -385,7 +385,7 @@ async def test_workqueue_keeps_all_keys_when_cancelled_and_run_again() -> None:
     assert not bench.busy
     async with running(queue):
         await asyncio.sleep(100)
-    # In which order two workers are cancelled, nobody promises.
+    # The order in which two workers are cancelled is undefined.
     assert bench.keys[:3] + sorted(bench.keys[3:5]) + bench.keys[5:] == ["a", "b", "c", "a", "b", "d"]
 
 
@@ -453,7 +453,7 @@ class Attempt:
 
 @dataclass
 class Story:
-    """Everything that happened, in order; equal times are told apart by their place."""
+    """All events in order; equal times are distinguished by their index."""
 
     attempts: dict[str, list[Attempt]]
     happened: list[tuple[str, str, float]] = field(default_factory=list)
@@ -477,9 +477,9 @@ class Story:
                 raise KubeError("no")
             case "bug":
                 raise ZeroDivisionError
-            case wish:
-                assert not isinstance(wish, str)
-                return wish
+            case change:
+                assert not isinstance(change, str)
+                return change
 
     def check(self, key: str, *, prompt: bool) -> None:
         own = [(what, time) for what, name, time in self.happened if name == key]

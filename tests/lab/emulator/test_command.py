@@ -16,7 +16,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["gone"], "workload gone: it does not exist"),
         (["steps", "--pods", "3"], "--pods 3: workload steps has 2 series"),
@@ -32,9 +32,9 @@ def folder(tmp_path: Path) -> Path:
     ],
 )
 def test_emulate_command_rejects_what_cannot_run_before_making_pods(
-    folder: Path, arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+    folder: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["stress", *arguments, "--namespace", "lab", "--folder", str(folder)]) == 2
     err = capsys.readouterr().err
-    assert told in err
+    assert message in err
     assert err.count("\n") == 1

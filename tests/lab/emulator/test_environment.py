@@ -1,4 +1,4 @@
-"""What the environment on a real pod makes of an action. The pod itself is led in test_on_node.py."""
+"""Actions in the environment of a real pod. The pod itself is driven in test_on_node.py."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What cAdvisor's counters tell of a stress pod, and a run's journal of them all."""
+"""The meter of a stress pod by cAdvisor's counters, and the log of a run."""
 
 import math
 

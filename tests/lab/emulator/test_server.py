@@ -18,16 +18,16 @@ COURSE = LoadProfile(np.array([0.1, 0.25, 0.5]), np.array([16.0, 32.0, 8.0]) * M
 
 
 class Pod:
-    """A stress pod's HTTP side: it keeps what it was told."""
+    """The HTTP side of a stress pod: it records the demands that it receives."""
 
     def __init__(self) -> None:
-        self.told: list[PodDemand] = []
+        self.demands: list[PodDemand] = []
         self.changed = asyncio.Condition()
         self.address = ""
 
     async def usage(self, request: web.Request) -> web.Response:
         async with self.changed:
-            self.told.append(PodDemand(int(request.query["milli"]), int(request.query["mib"])))
+            self.demands.append(PodDemand(int(request.query["milli"]), int(request.query["mib"])))
             self.changed.notify_all()
         return web.Response(text="ok")
 
@@ -65,23 +65,23 @@ async def test_emulator_server_leads_a_pod_through_its_workload_by_period(
 ) -> None:
     async with serve(state) as address, aiohttp.ClientSession(address) as session:
         await _follow(session, pod)
-        assert pod.told == [(100, 16)]
+        assert pod.demands == [(100, 16)]
         for _ in range(3):
             await state.advance()
-        assert pod.told == [(100, 16), (250, 32), (500, 8), (500, 8)]  # after the end it stays
+        assert pod.demands == [(100, 16), (250, 32), (500, 8), (500, 8)]  # after the end it stays
         async with session.get("/pods/a") as answer:
             assert await answer.json() == {"period": 3, "unheard": 0, "milli": 500, "mib": 8}
         async with session.delete("/pods/a") as answer:
             assert answer.status == 200
         await state.advance()
-        assert len(pod.told) == 4
+        assert len(pod.demands) == 4
 
 
 async def test_emulator_server_advances_by_itself_with_a_period(state: UtilizationState, pod: Pod) -> None:
     async with serve(state, period=0.01) as address, aiohttp.ClientSession(address) as session:
         await _follow(session, pod)
         async with pod.changed, asyncio.timeout(60):
-            await pod.changed.wait_for(lambda: (500, 8) in pod.told)
+            await pod.changed.wait_for(lambda: (500, 8) in pod.demands)
 
 
 async def test_emulator_server_counts_and_retries_a_pod_that_does_not_answer(
@@ -95,11 +95,11 @@ async def test_emulator_server_counts_and_retries_a_pod_that_does_not_answer(
     state.pods["a"].service = pod.address
     await state.advance()
     assert state.pods["a"].missed_updates == 1
-    assert pod.told == [(100, 16), (500, 8)]
+    assert pod.demands == [(100, 16), (500, 8)]
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "body", "told"),
+    ("method", "path", "body", "message"),
     [
         (
             "PUT",
@@ -126,7 +126,7 @@ async def test_emulator_server_counts_and_retries_a_pod_that_does_not_answer(
     ],
 )
 async def test_emulator_server_reports_what_it_cannot_do_in_one_line(
-    state: UtilizationState, method: str, path: str, body: dict[str, object], told: str
+    state: UtilizationState, method: str, path: str, body: dict[str, object], message: str
 ) -> None:
     state.upload("shop", {"web": COURSE})
     async with (
@@ -135,7 +135,7 @@ async def test_emulator_server_reports_what_it_cannot_do_in_one_line(
         session.request(method, path, json=body) as answer,
     ):
         assert answer.status == 400
-        assert told in (await answer.json())["error"]
+        assert message in (await answer.json())["error"]
 
 
 async def test_emulator_server_cannot_connect_a_pod_that_does_not_answer(state: UtilizationState) -> None:

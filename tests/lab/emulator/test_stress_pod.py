@@ -1,4 +1,4 @@
-"""What the stress pod is made of says the same to the kubelet as it does here."""
+"""The manifest of the stress pod."""
 
 import re
 

@@ -56,11 +56,11 @@ def test_environment_of_many_containers_is_a_vector_environment() -> None:
         assert rewards.shape == terminated.shape == truncated.shape == (5,)
         ended.append(bool(truncated.all()))
         assert truncated.all() == truncated.any()
-    assert ended == [False, False, True, False, False]  # the step after the last begins anew
+    assert ended == [False, False, True, False, False]  # the step after the last starts a new episode
     env.close()
 
 
-def lived(make: Callable[[], Any], seed: int) -> tuple[Any, list[float]]:
+def run_episode(make: Callable[[], Any], seed: int) -> tuple[Any, list[float]]:
     env = make()
     seen, _ = env.reset(seed=seed)
     env.action_space.seed(1)
@@ -78,7 +78,7 @@ def test_environment_repeats_with_the_same_seed(name: str) -> None:
             return gymnasium.make_vec(name, num_envs=3, hours=6, warm_up=2)
         return gymnasium.make(name, hours=6, warm_up=2)
 
-    one, two, other = (lived(make, seed) for seed in (7, 7, 8))
+    one, two, other = (run_episode(make, seed) for seed in (7, 7, 8))
     assert np.array_equal(one[0], two[0])
     assert one[1] == two[1]
     assert other[1] != one[1]
@@ -96,11 +96,11 @@ def recommendation(cpu: tuple[float, float, float], memory: tuple[float, float, 
 
 def test_environment_replaces_a_request_only_outside_its_bounds() -> None:
     env = seed_environment()
-    seen, *_, told = env.step(recommendation((0.5, 3.0, 2.0), (2 * GIB, 3 * GIB, 4 * GIB)))
+    seen, *_, info = env.step(recommendation((0.5, 3.0, 2.0), (2 * GIB, 3 * GIB, 4 * GIB)))
     assert seen[2] == 1.0
     assert seen[3] == 3 * GIB
-    assert told["change"] == 1.0
-    assert told["memory_slack"] == pytest.approx(2 / 3)
+    assert info["change"] == 1.0
+    assert info["memory_slack"] == pytest.approx(2 / 3)
 
 
 def test_environment_of_the_seed_compares_usage_with_bounds() -> None:
@@ -114,18 +114,18 @@ def test_environment_costs_match_their_definitions() -> None:
     env = seed_environment(
         weights=Weights(1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0), rules=RequestRules(cpu_limit=1.0)
     )
-    _, reward, *_, told = env.step(recommendation((3.0, 4.0, 5.0), (0.0, GIB, 2 * GIB)))
-    assert told["cpu_slack"] == pytest.approx(0.75)
+    _, reward, *_, info = env.step(recommendation((3.0, 4.0, 5.0), (0.0, GIB, 2 * GIB)))
+    assert info["cpu_slack"] == pytest.approx(0.75)
     assert reward == pytest.approx(-0.75)
-    _, _, *_, told = env.step(recommendation((0.1, 0.5, 0.6), (0.0, GIB, 2 * GIB)))
-    assert told["under"] == told["throttled"] == 1.0
-    assert told["unserved"] == pytest.approx(0.5)
+    _, _, *_, info = env.step(recommendation((0.1, 0.5, 0.6), (0.0, GIB, 2 * GIB)))
+    assert info["under"] == info["throttled"] == 1.0
+    assert info["unserved"] == pytest.approx(0.5)
 
 
 def test_too_little_memory_kills_and_the_killed_one_comes_back_with_more() -> None:
     env = seed_environment(rules=RequestRules(oom_bump=2.0))
-    seen, *_, told = env.step(recommendation((0.0, 1.0, 9.0), (0.0, GIB / 3, GIB / 2)))
-    assert told["oom"] == 2.0
+    seen, *_, info = env.step(recommendation((0.0, 1.0, 9.0), (0.0, GIB / 3, GIB / 2)))
+    assert info["oom"] == 2.0
     assert seen[3] == pytest.approx(GIB * 4 / 3)
 
 
@@ -178,10 +178,10 @@ def test_environment_gives_no_reward_or_costs_for_an_hour_without_samples() -> N
     env = SizingVector(2, demand=RecordedDemand(trace), hours=8, warm_up=4)
     env.reset(seed=0)
     for hour in range(8):
-        _, rewards, *_, told = env.step(np.full((2, 2), hour % 2, np.float32))
+        _, rewards, *_, info = env.step(np.full((2, 2), hour % 2, np.float32))
         is_empty = hour in (2, 3)
-        assert told["measured"].tolist() == [not is_empty] * 2
-        assert all(np.isnan(told[name]).all() == is_empty for name in Weights._fields)
+        assert info["measured"].tolist() == [not is_empty] * 2
+        assert all(np.isnan(info[name]).all() == is_empty for name in Weights._fields)
         assert (rewards == 0.0).all() == is_empty
 
 
@@ -190,11 +190,11 @@ def test_environment_judges_only_cpu_of_a_recording_without_memory() -> None:
     trace.memory[:] = np.nan
     env = SizingVector(1, demand=RecordedDemand(trace), hours=4, warm_up=4)
     env.reset(seed=0)
-    _, rewards, *_, told = env.step(np.full((1, 2), 0.9, np.float32))
-    assert np.isnan(told["memory_slack"][0])
-    assert np.isnan(told["oom"][0])
+    _, rewards, *_, info = env.step(np.full((1, 2), 0.9, np.float32))
+    assert np.isnan(info["memory_slack"][0])
+    assert np.isnan(info["oom"][0])
     paid = sum(
-        weight * told[name][0] for name, weight in Weights()._asdict().items() if np.isfinite(told[name][0])
+        weight * info[name][0] for name, weight in Weights()._asdict().items() if np.isfinite(info[name][0])
     )
     assert rewards[0] == pytest.approx(-paid)
 

@@ -149,9 +149,9 @@ def test_simulate_refuses_in_one_line(
     arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["simulate", *arguments]) == 2
-    refusal = capsys.readouterr().err
-    assert says in refusal
-    assert refusal.count("\n") == 1
+    error_line = capsys.readouterr().err
+    assert says in error_line
+    assert error_line.count("\n") == 1
 
 
 def test_comparison_contender_is_nothing_a_strategy_or_a_file(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_comparison_contender_is_nothing_a_strategy_or_a_file(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "message"),
     [
         (b"", r"mine\.yaml: the file has no OptimizationPolicy"),
         (b"\xff\xfe", r"mine\.yaml: is not valid YAML"),
@@ -181,10 +181,10 @@ def test_comparison_contender_is_nothing_a_strategy_or_a_file(tmp_path: Path) ->
         ),
     ],
 )
-def test_comparison_rejects_a_file_without_effect(spec: bytes, told: str, tmp_path: Path) -> None:
+def test_comparison_rejects_a_file_without_effect(spec: bytes, message: str, tmp_path: Path) -> None:
     policy = tmp_path / "mine.yaml"
     policy.write_bytes(spec)
-    with pytest.raises(TrimtabError, match=told):
+    with pytest.raises(TrimtabError, match=message):
         require_matching_workloads(str(policy), generate_cluster(workloads=20, days=0.1))
 
 

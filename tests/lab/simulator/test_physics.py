@@ -50,7 +50,7 @@ def test_physics_shares_a_full_node_by_requests() -> None:
     containers.cpu_request[:] = [1, 2, 1]
     step(containers, nodes, cpu=of(0.4, 9, 9), memory=of(0, 0, 0), now=0, seconds=60)
     assert containers.cpu == pytest.approx([0.4, 2.4, 1.2])
-    assert containers.throttled.tolist() == [0, 0, 0]  # nobody's limit held it back
+    assert containers.throttled.tolist() == [0, 0, 0]  # no limit throttled it
 
 
 def test_physics_shares_equally_without_requests() -> None:
@@ -198,4 +198,4 @@ def test_physics_gives_a_starved_container_at_least_its_weight(
         level = containers.cpu / weight
         assert (
             level[here] <= level[row] * (1 + 1e-6)
-        ).all()  # nobody has more for its weight than who goes short
+        ).all()  # none has more for its weight than a container that gets too little

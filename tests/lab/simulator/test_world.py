@@ -232,7 +232,7 @@ def worlds(draw: st.DrawFn) -> SimulatedWorld:
     return SimulatedWorld(scene(specs, demand, nodes=draw(st.integers(1, 3))), seed=draw(st.integers(0, 9)))
 
 
-DEEDS = st.lists(
+ACTIONS = st.lists(
     st.tuples(
         st.sampled_from(["resize", "evict", "scale", "patch", "wait"]),
         st.integers(0, 30),
@@ -243,19 +243,19 @@ DEEDS = st.lists(
 )
 
 
-@given(worlds(), DEEDS)
+@given(worlds(), ACTIONS)
 @settings(max_examples=120)
 def test_world_capacity_usage_and_time_always_add_up(
-    world: SimulatedWorld, deeds: list[tuple[str, int, int, int]]
+    world: SimulatedWorld, actions: list[tuple[str, int, int, int]]
 ) -> None:
     import asyncio
 
-    asyncio.run(_act(world, deeds))
+    asyncio.run(_act(world, actions))
 
 
-async def _act(world: SimulatedWorld, deeds: list[tuple[str, int, int, int]]) -> None:
+async def _act(world: SimulatedWorld, actions: list[tuple[str, int, int, int]]) -> None:
     cluster = SimulatedCluster(world)
-    for number, (what, whom, cpu, memory) in enumerate(deeds, start=1):
+    for number, (what, whom, cpu, memory) in enumerate(actions, start=1):
         keys = sorted(world.workloads)
         found = await cluster.get_workload(keys[whom % len(keys)])
         assert found is not None

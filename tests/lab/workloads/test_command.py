@@ -55,8 +55,8 @@ def test_workload_command_names_the_missing_extra(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     capsys.readouterr()
     assert run(["workload", "export", "rush", folder, "--output-file", str(tmp_path / "rush.parquet")]) == 2
-    told = "trimtab: --output-file: pyarrow is not installed; run: pip install 'trimtab[parquet]'; or write .csv\n"
-    assert capsys.readouterr().err == told
+    error = "trimtab: --output-file: pyarrow is not installed; run: pip install 'trimtab[parquet]'; or write .csv\n"
+    assert capsys.readouterr().err == error
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
@@ -88,7 +88,7 @@ def test_workload_command_lists_types_with_descriptions(capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "error"),
     [
         (["generate"], "--workload-type: give one of"),
         (["generate", "-t", "waves"], "workload type 'waves' is not known"),
@@ -102,11 +102,11 @@ def test_workload_command_lists_types_with_descriptions(capsys: pytest.CaptureFi
     ],
 )
 def test_workload_command_reports_errors_in_one_line(
-    folder: str, arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+    folder: str, arguments: list[str], error: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["workload", *arguments, folder]) == 2
     err = capsys.readouterr().err
-    assert told in err
+    assert error in err
     assert err.count("\n") == 1
 
 
@@ -119,9 +119,9 @@ def test_workload_command_rejects_an_unknown_file_suffix(
     assert run(["workload", "export", "rush", folder, "--output-file", "rush.xls"]) == 2
     assert run(["workload", "export", "rush", folder, "--output-file", str(tmp_path / "no" / "a.csv")]) == 2
     assert run(["workload", "plot", "rush", folder, "--output-file", str(tmp_path / "no" / "a.png")]) == 2
-    told = capsys.readouterr().err
-    assert "a.png: cannot be written" in told
-    assert "must end in .png or .html" in told
-    assert "rush has 3, from 0" in told
-    assert "must end in .csv or .parquet" in told
-    assert "a.csv: cannot be written" in told
+    error = capsys.readouterr().err
+    assert "a.png: cannot be written" in error
+    assert "must end in .png or .html" in error
+    assert "rush has 3, from 0" in error
+    assert "must end in .csv or .parquet" in error
+    assert "a.csv: cannot be written" in error

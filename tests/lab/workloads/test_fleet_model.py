@@ -11,12 +11,14 @@ FLEETS = ("alibaba", "azure", "borg")
 
 @pytest.mark.parametrize("name", FLEETS)
 def test_fleet_model_has_the_published_median(name: str) -> None:
-    told = GENERATORS.parse_settings(name, {})
+    error = GENERATORS.parse_settings(name, {})
     made = generate(name, count=500, seed=11)
     found = Features.from_series(made.cpu, made.memory, step=made.step)
-    assert np.median(found.mean_cores) == pytest.approx(told.mean_cores[3], rel=0.2)
-    assert np.median(found.mean_mib) == pytest.approx(told.mean_mib[3], rel=0.2)
-    assert np.median(found.memory_variability) == pytest.approx(told.memory_variability[3], rel=0.4, abs=0.01)
+    assert np.median(found.mean_cores) == pytest.approx(error.mean_cores[3], rel=0.2)
+    assert np.median(found.mean_mib) == pytest.approx(error.mean_mib[3], rel=0.2)
+    assert np.median(found.memory_variability) == pytest.approx(
+        error.memory_variability[3], rel=0.4, abs=0.01
+    )
     assert 0.1 < np.median(found.variability) < 1.2
     assert np.median(found.next_step) > 0.4
     assert np.nanmedian(found.next_day) > 0.1

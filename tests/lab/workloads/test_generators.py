@@ -1,4 +1,4 @@
-"""What holds of every workload type, and what makes each of them what it is."""
+"""Properties of every workload generator, and of each one."""
 
 import math
 from pathlib import Path
@@ -102,17 +102,17 @@ def test_generator_batch_is_idle_between_runs() -> None:
 
 def test_generator_leak_grows_until_restarted() -> None:
     made = generate("memory_leak", spread=0.0, seed=2, mib=100.0, most_mib=500.0)
-    falls = np.diff(made.memory[0])
-    falls = falls[falls < 0]
-    assert 1 <= len(falls) <= 4
-    assert (falls < -300 * 2**20).all()
+    decreases = np.diff(made.memory[0])
+    decreases = decreases[decreases < 0]
+    assert 1 <= len(decreases) <= 4
+    assert (decreases < -300 * 2**20).all()
 
 
 def test_generator_heap_is_a_sawtooth_or_never_falls() -> None:
     made = generate("jvm", seed=3)
-    falls = np.diff(made.memory[0]) < 0
-    assert 50 < falls.sum() < 1000
-    assert made.cpu[0, 1:][falls].mean() > 2 * made.cpu[0, 1:][~falls].mean()
+    decreases = np.diff(made.memory[0]) < 0
+    assert 50 < decreases.sum() < 1000
+    assert made.cpu[0, 1:][decreases].mean() > 2 * made.cpu[0, 1:][~decreases].mean()
     assert (np.diff(generate("jvm", seed=3, returns=False).memory[0]) >= 0).all()
 
 
@@ -146,7 +146,7 @@ def test_generator_replay_bridges_gaps(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "given_", "told"),
+    ("name", "given_", "message"),
     [
         ("steps", {}, "workload type 'steps' is not known; there are: .*step"),
         ("step", {"hold": -1}, "workload type step: hold"),
@@ -166,6 +166,6 @@ def test_generator_replay_bridges_gaps(tmp_path: Path) -> None:
         ("borg", {"mean_cores": "1,2"}, "workload type borg: mean_cores"),
     ],
 )
-def test_generator_rejects_unusable_settings_by_name(name: str, given_: dict[str, Any], told: str) -> None:
-    with pytest.raises(TrimtabError, match=told):
+def test_generator_rejects_unusable_settings_by_name(name: str, given_: dict[str, Any], message: str) -> None:
+    with pytest.raises(TrimtabError, match=message):
         generate(name, **given_)

@@ -89,7 +89,7 @@ def test_library_names_an_unreadable_folder(tmp_path: Path, monkeypatch: pytest.
     def refused(_: Path) -> bool:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    monkeypatch.setattr(Path, "is_dir", refused)  # whoever runs tests may be let into every folder
+    monkeypatch.setattr(Path, "is_dir", refused)  # root may enter every folder
     with pytest.raises(TrimtabError, match=r"--folder .*: cannot be read: Permission denied"):
         WorkloadLibrary(tmp_path).list_saved()
 

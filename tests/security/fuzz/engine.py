@@ -86,7 +86,7 @@ class Finding:
 
 @dataclass
 class FuzzReport:
-    """What happened to the inputs of one target."""
+    """The results of one target's inputs."""
 
     target: str
     inputs: int = 0

@@ -320,7 +320,7 @@ def _annotation_seeds() -> list[bytes]:
         uid="uid-web", phase=OptionsPhase.ROLLING, since=NOW - 60, container="web", cores=2
     )
     hold = Hold(who="ann", why="the sale", at=NOW, sizes={"web": large})
-    marks = [
+    records = [
         ChangeAnnotations(),
         *(
             ChangeAnnotations(change=msgspec.structs.replace(change, phase=phase), applied=applied)
@@ -333,8 +333,8 @@ def _annotation_seeds() -> list[bytes]:
             {HOLD_ANNOTATION: hold.encode(), OPTIONS_ANNOTATION: options.encode()}
             | encode_change_annotations(each, uid="uid-web")
         )
-        for each in marks
-    ] + [msgspec.json.encode(encode_change_annotations(each, uid="uid-web")) for each in marks]
+        for each in records
+    ] + [msgspec.json.encode(encode_change_annotations(each, uid="uid-web")) for each in records]
 
 
 def _detect_heap(data: bytes) -> str:

@@ -11,7 +11,9 @@ from trimtab.sizing import Strategy, Targets, strategy
 HOUR = 3600.0
 
 
-def shown(name: str, cpu: list[float], memory: list[float] | None = None, **settings: Any) -> Strategy[Any]:
+def observe_series(
+    name: str, cpu: list[float], memory: list[float] | None = None, **settings: Any
+) -> Strategy[Any]:
     sizer = strategy(name, containers=1, **settings)
     for place, cores in enumerate(cpu):
         sizer.observe(place * 300.0, np.array([cores]), np.array([memory[place] if memory else 1e9]))
@@ -19,7 +21,7 @@ def shown(name: str, cpu: list[float], memory: list[float] | None = None, **sett
 
 
 def after(name: str, cpu: list[float], memory: list[float] | None = None, **settings: Any) -> Targets:
-    return shown(name, cpu, memory, **settings).recommend(len(cpu) * 300.0)
+    return observe_series(name, cpu, memory, **settings).recommend(len(cpu) * 300.0)
 
 
 def test_autopilot_window_serves_a_share_of_load() -> None:
@@ -73,13 +75,13 @@ def test_autopilot_ml_follows_a_level_shift() -> None:
 
 
 def test_autopilot_after_oom_kill_requests_more_than_the_killed_size() -> None:
-    sizer = shown("autopilot-ml", [0.5] * 100, [1e9] * 100)
+    sizer = observe_series("autopilot-ml", [0.5] * 100, [1e9] * 100)
     sizer.observe_oom(100 * 300.0, np.array([0]), np.array([3e9]))
     assert sizer.recommend(100 * 300.0).memory.target == pytest.approx(3.3e9)
 
 
 def test_autopilot_ml_late_oom_kill_improves_no_model() -> None:
-    sizer = shown("autopilot-ml", [0.5] * 100, [1e9] * 100)
+    sizer = observe_series("autopilot-ml", [0.5] * 100, [1e9] * 100)
     before = sizer.arrays()["memory.cost"].copy()
     sizer.observe_oom(50 * 300.0, np.array([0]), np.array([3e9]))
     assert (sizer.arrays()["memory.cost"] >= before).all()

@@ -42,9 +42,9 @@ def test_krr_applies_minimums_and_rounds_to_whole_steps() -> None:
     small = after("krr", [0.0001] * 100, [1.0] * 100)
     assert small.cpu.target == 0.01
     assert small.memory.target == 100 * MIB
-    odd = after("krr", [0.1234] * 100, [1e9 + 1] * 100)
-    assert odd.cpu.target * 1000 == pytest.approx(round(float(odd.cpu.target[0]) * 1000))
-    assert odd.memory.target % MIB == 0
+    uneven = after("krr", [0.1234] * 100, [1e9 + 1] * 100)
+    assert uneven.cpu.target * 1000 == pytest.approx(round(float(uneven.cpu.target[0]) * 1000))
+    assert uneven.memory.target % MIB == 0
 
 
 def test_krr_requests_a_quarter_more_after_oom_kill() -> None:

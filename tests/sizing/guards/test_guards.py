@@ -165,11 +165,13 @@ def test_short_history_allows_increase_only() -> None:
     assert sized(1800, evidence=young).resources.cpu_request == 1800
 
 
-def stabilized(target: float, *lately: float, hours: float = 24.0, has: Resources = HAS) -> Recommendation:
-    """What is recommended where this is asked now, and in the hours before this one so much was at most."""
+def recommend_stabilized(
+    target: float, *recent: float, hours: float = 24.0, has: Resources = HAS
+) -> Recommendation:
+    """Return the recommendation for this target after these maxima of the hours before."""
     return recommend_container(
         Container("app", "main", has),
-        proposal=Proposal(cpu=ResourceTarget(target, recent=(target, *lately)), strategy="test"),
+        proposal=Proposal(cpu=ResourceTarget(target, recent=(target, *recent)), strategy="test"),
         evidence=WELL_KNOWN,
         rules=with_(FREE, stabilization=hours * HOUR),
         constraints=Constraints(qos_class="Burstable"),
@@ -178,17 +180,19 @@ def stabilized(target: float, *lately: float, hours: float = 24.0, has: Resource
 
 
 def test_stabilization_keeps_highest_recent_target_and_explains_it() -> None:
-    found = stabilized(300, 350, 800, 400)
+    found = recommend_stabilized(300, 350, 800, 400)
     assert found.resources.cpu_request == 800
     (line,) = (each for each in found.explanation if each.name == "cpu stabilization")
     assert line.detail == "300m -> 800m: the highest proposal of the last 24 h"
     assert line.source == "policy changes.stabilization"
-    assert stabilized(300, 1800).resources.cpu_request == 1000, "it is never made larger by what is past"
+    assert recommend_stabilized(300, 1800).resources.cpu_request == 1000, (
+        "it is never made larger by what is past"
+    )
 
 
 @pytest.mark.parametrize(("hours", "gets"), [(0, 300), (0.5, 400), (1, 400), (1.5, 600), (24, 800)])
 def test_stabilization_window_is_in_whole_clock_hours(hours: float, gets: int) -> None:
-    assert stabilized(300, 400, 600, 800, hours=hours).resources.cpu_request == gets
+    assert recommend_stabilized(300, 400, 600, 800, hours=hours).resources.cpu_request == gets
 
 
 def test_stabilization_is_left_to_a_strategy_that_covers_it() -> None:
@@ -205,11 +209,11 @@ def test_stabilization_is_left_to_a_strategy_that_covers_it() -> None:
 
 
 def test_stabilization_does_not_limit_growth() -> None:
-    assert stabilized(1800, 300, 2500).resources.cpu_request == 1800
+    assert recommend_stabilized(1800, 300, 2500).resources.cpu_request == 1800
 
 
 def test_stabilization_without_earlier_proposals_allows_decrease() -> None:
-    assert stabilized(300, 0, 0).resources.cpu_request == 300
+    assert recommend_stabilized(300, 0, 0).resources.cpu_request == 300
 
 
 def test_low_coverage_forbids_decrease() -> None:
@@ -317,7 +321,7 @@ def test_first_limit_that_waits_keeps_the_namespace_default() -> None:
 
 
 def test_limit_ignores_small_changes_of_the_peak_and_rises_with_it() -> None:
-    """It followed every fall of the peak, by bytes, and never rose."""
+    """It followed every decrease of the peak by bytes and never increased."""
     asked = with_(limit_rules(LimitMode.MULTIPLIER, multiplier=1.0), minimum_change=0.11)
     has, limits_seen = Resources(100, None, 300 * MIB, 350 * MIB), []
     for peak in (305.0, 304.2, 304.9, 303.1, 305.5, 302.9, 290.0, 305.0, 289.0, 312.0, 370.0, 365.0, 250.0):
@@ -339,7 +343,7 @@ def test_heap_floor_is_the_maximum_heap_with_overhead() -> None:
     assert small.amount == 128 * MIB
 
 
-def autoscaled(highest: float | None, container: str | None = None) -> Constraints:
+def recommend_autoscaled(highest: float | None, container: str | None = None) -> Constraints:
     scaler = UtilisationTarget(
         name="web", resource="cpu", target=0.8, highest_seen=highest, container=container
     )
@@ -347,27 +351,27 @@ def autoscaled(highest: float | None, container: str | None = None) -> Constrain
 
 
 def test_hpa_floor_stops_decrease_at_the_utilisation_target() -> None:
-    assert sized(cpu=100, around=autoscaled(0.4)).resources.cpu_request == 500
-    assert sized(cpu=100, around=autoscaled(0.8)).resources.cpu_request == 1000
-    assert sized(cpu=100, around=autoscaled(None)).resources.cpu_request == 1000
-    assert sized(cpu=100, around=autoscaled(0.4, container="sidecar")).resources.cpu_request == 100
+    assert sized(cpu=100, around=recommend_autoscaled(0.4)).resources.cpu_request == 500
+    assert sized(cpu=100, around=recommend_autoscaled(0.8)).resources.cpu_request == 1000
+    assert sized(cpu=100, around=recommend_autoscaled(None)).resources.cpu_request == 1000
+    assert sized(cpu=100, around=recommend_autoscaled(0.4, container="sidecar")).resources.cpu_request == 100
     busy_by_day = with_(WELL_KNOWN, cpu_peak=600)
-    assert sized(cpu=100, evidence=busy_by_day, around=autoscaled(0.1)).resources.cpu_request == 750
+    assert sized(cpu=100, evidence=busy_by_day, around=recommend_autoscaled(0.1)).resources.cpu_request == 750
 
 
 def test_hpa_floor_ignores_other_resources() -> None:
-    assert sized(memory=500 * MIB, around=autoscaled(0.9)).resources.memory_request == 500 * MIB
+    assert sized(memory=500 * MIB, around=recommend_autoscaled(0.9)).resources.memory_request == 500 * MIB
 
 
 def test_hpa_hold_mode_keeps_the_scaled_resource() -> None:
-    found = sized(100, 500 * MIB, asked=with_(FREE, hpa_mode=HpaMode.HOLD), around=autoscaled(0.1))
+    found = sized(100, 500 * MIB, asked=with_(FREE, hpa_mode=HpaMode.HOLD), around=recommend_autoscaled(0.1))
     assert found.resources == Resources(1000, 2000, 500 * MIB, 2 * GIB)
     assert "cpu held" in names(found)
 
 
 def test_bounds_do_not_lower_a_request_below_the_hpa_floor() -> None:
     asked = with_(FREE, cpu=with_(FREE.cpu, max_request=300))
-    found = sized(cpu=100, asked=asked, around=autoscaled(0.4))
+    found = sized(cpu=100, asked=asked, around=recommend_autoscaled(0.4))
     assert found.resources.cpu_request == 1000
     assert found.no_change_reason is not None
 
@@ -710,11 +714,11 @@ def test_node_capacity_caps_the_pod_with_its_other_containers() -> None:
 
 
 def test_node_capacity_uses_cpu_and_memory_of_the_same_node() -> None:
-    rooms = (
+    node_resources = (
         NodeResources(cpu=64_000, memory=128 * GIB, pods=1),
         NodeResources(cpu=16_000, memory=512 * GIB, pods=1),
     )
-    around = Constraints(qos_class="Burstable", nodes=rooms)
+    around = Constraints(qos_class="Burstable", nodes=node_resources)
     much = Resources(10_000, None, 100 * GIB)
     found = sized(cpu=60_000, memory=500 * GIB, has=much, around=around).resources
     assert (found.cpu_request, found.memory_request) == (60_000, 128 * GIB)
@@ -890,7 +894,10 @@ def test_container_without_evidence_is_not_changed() -> None:
 
 def test_explanation_lists_steps_from_strategy_to_result() -> None:
     found = sized(
-        237.3, evidence=with_(WELL_KNOWN, throttled_share=0.0), asked=rules(), around=autoscaled(0.3)
+        237.3,
+        evidence=with_(WELL_KNOWN, throttled_share=0.0),
+        asked=rules(),
+        around=recommend_autoscaled(0.3),
     )
     assert found.text.splitlines()[:3] == [
         "cpu strategy: 1000m -> 238m: target [strategy test]",
@@ -917,7 +924,7 @@ def test_documented_explanation_example_is_current() -> None:
         proposal=Proposal(cpu=ResourceTarget(237.3), memory=ResourceTarget(300.0 * MIB), strategy="trimtab"),
         evidence=with_(WELL_KNOWN, memory_peak=int(560.3 * MIB), heap=Heap(600 * MIB, "-Xmx in args")),
         rules=rules(updateStrategy={"updateRequestsOnly": False}),
-        constraints=autoscaled(0.3),
+        constraints=recommend_autoscaled(0.3),
         now=NOW,
     )
     assert f"```text\n{found.text}\n```" in page

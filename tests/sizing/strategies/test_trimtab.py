@@ -1,4 +1,4 @@
-"""What trimtab promises beyond the contract of all strategies."""
+"""The strategy trimtab, beyond the contract of all strategies."""
 
 import numpy as np
 from numba.core.dispatcher import Dispatcher

@@ -39,7 +39,7 @@ def test_vpa_settings_reject_percentiles_that_do_not_ascend() -> None:
 
 
 def our_answers(fleet: list[Series], times: list[int]) -> list[Floats]:
-    """Of one container after the other, as Go is asked, though ours lived through it side by side."""
+    """Compare one container after the other, as in Go, although ours observed them together."""
     sizer = strategy("vpa", containers=len(fleet), containers_per_pod=fleet[0].pod)
     answers = []
     for step, t in enumerate(times):

@@ -20,7 +20,7 @@ def fresh() -> VpaStrategy:
     return sizer
 
 
-def shown(sizer: VpaStrategy, happened: list[dict[str, Any]], container: int = 1) -> VpaStrategy:
+def observe_series(sizer: VpaStrategy, happened: list[dict[str, Any]], container: int = 1) -> VpaStrategy:
     cpu, memory = np.full(2, np.nan), np.full(2, np.nan)
     for event in happened:
         cpu[container], memory[container] = event["cpu"], event["memory"]
@@ -29,7 +29,7 @@ def shown(sizer: VpaStrategy, happened: list[dict[str, Any]], container: int = 1
 
 
 def test_export_checkpoint_leaves_out_the_peak_of_the_present_day() -> None:
-    sizer = shown(fresh(), events(1)[: 144 * 2])
+    sizer = observe_series(fresh(), events(1)[: 144 * 2])
     during = export_status(sizer, 1, now=START + 2 * 86400 - 600)["memoryHistogram"]
     after = export_status(sizer, 1, now=START + 9 * 86400)["memoryHistogram"]
     assert len(during["bucketWeights"]) < len(after["bucketWeights"])
@@ -39,14 +39,14 @@ def test_export_checkpoint_leaves_out_the_peak_of_the_present_day() -> None:
 def test_export_checkpoint_without_history_is_empty_and_readable() -> None:
     checkpoint = export_checkpoint(fresh(), 0, now=START, vpa_name="shop", container_name="web")
     assert checkpoint["metadata"]["name"] == "shop-web"
-    sizer = shown(fresh(), events(1))
+    sizer = observe_series(fresh(), events(1))
     import_checkpoint(sizer, 1, checkpoint)
     assert np.isnan(sizer.recommend(0.0).cpu.target).all()
 
 
 def good() -> dict[str, Any]:
     return export_checkpoint(
-        shown(fresh(), events(1)), 1, now=START + 9e6, vpa_name="shop", container_name="web"
+        observe_series(fresh(), events(1)), 1, now=START + 9e6, vpa_name="shop", container_name="web"
     )
 
 
@@ -79,7 +79,7 @@ def good() -> dict[str, Any]:
     ],
 )
 def test_import_checkpoint_rejects_invalid_content_without_change(change: dict[str, Any], why: str) -> None:
-    sizer = shown(fresh(), events(2))
+    sizer = observe_series(fresh(), events(2))
     before = sizer.state()
     checkpoint = good()
     checkpoint["status"] |= change
@@ -102,7 +102,7 @@ def test_export_checkpoint_matches_the_vpa_recommender(recorded_vpa: RecordedVpa
     (answer,) = recorded_vpa.ask(ask_at_the_end(happened), "checkpoint")
     theirs = answer["checkpoint"]
     ours = export_status(
-        shown(fresh(), happened), 1, now=START + 100 * 86400
+        observe_series(fresh(), happened), 1, now=START + 100 * 86400
     )  # after the day of the last peak
     for field in ("cpuHistogram", "memoryHistogram"):
         assert ours[field]["bucketWeights"] == theirs[field]["bucketWeights"]
@@ -119,4 +119,4 @@ def test_import_checkpoint_matches_the_vpa_recommender(recorded_vpa: RecordedVpa
     (theirs,) = recorded_vpa.ask(asked, *SIZES)
     sizer = fresh()
     import_checkpoint(sizer, 1, {"status": first["checkpoint"]})
-    assert units(shown(sizer, more)) == [theirs["cpu"], theirs["memory"]]
+    assert units(observe_series(sizer, more)) == [theirs["cpu"], theirs["memory"]]

@@ -25,7 +25,7 @@ def anything(rng: Random, _: int) -> tuple[float, float]:
 
 
 def on_edges(rng: Random, _: int) -> tuple[float, float]:
-    """Where the last bit decides between two buckets."""
+    """Samples for which the last bit decides between two buckets."""
     return rng.choice(EDGES_CPU), rng.choice(EDGES_MEMORY)
 
 
@@ -61,7 +61,7 @@ def rarely(rng: Random) -> int:
 
 
 def moments(rng: Random, pace: Any) -> list[int]:
-    """When a fleet is looked at: all of it at once."""
+    """The times at which all containers of a fleet are sampled at once."""
     gaps = [int(rng.integers(0, 86400)), *(pace(rng) for _ in range(250))]
     return [1_700_000_000 + int(passed) for passed in np.cumsum(gaps)[1:]]
 

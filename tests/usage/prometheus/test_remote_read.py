@@ -48,8 +48,8 @@ MIN_CHUNK_BYTES = 9
 
 def decode_series(chunks: PackedChunks, series: int = 0) -> tuple[Times, Floats] | None:
     """Decode the samples of one series; None if they are damaged."""
-    room = count_samples(chunks, series)
-    times, values = np.empty(room, np.int64), np.empty(room)
+    max_bytes = count_samples(chunks, series)
+    times, values = np.empty(max_bytes, np.int64), np.empty(max_bytes)
     return None if unpack_series(chunks, series, times, values) == DAMAGED else (times, values)
 
 

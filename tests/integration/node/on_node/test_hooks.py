@@ -215,8 +215,8 @@ def proxy(node_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> It
 async def test_cri_proxy_runs_a_pod_between_kubelet_and_containerd(
     proxy: Proxy, pods: Pods, namespace: str
 ) -> None:
-    """The agent adjusts a container at its creation, and at its resize though it was killed in between; passes on streams and refusals;
-    lets pods run when the decision fails.
+    """The agent adjusts a container at its creation and at a resize, also after a kill in between. It passes on
+    streams and rejections, and lets pods run when the decision fails.
     """
     wanted = Adjustment(cpus="0", quota=30_000, env={"OURS": "here"})
 

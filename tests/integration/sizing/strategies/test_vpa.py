@@ -4,7 +4,7 @@ from typing import Any
 
 from harness.peers.vpa import GoVpa, RecordedVpa, Series
 from harness.recordings import Recording
-from sizing.strategies.test_vpa_checkpoint import fresh, shown, units
+from sizing.strategies.test_vpa_checkpoint import fresh, observe_series, units
 from sizing.strategies.vpa_series import CHECKPOINT_START, RECORDING, answers, days_of_usage
 from trimtab.sizing.strategies.vpa_checkpoint import export_status
 
@@ -19,7 +19,7 @@ def test_vpa_recommender_answers_as_recorded(go_vpa: GoVpa) -> None:
 
 
 def test_vpa_recommender_reads_exported_checkpoint(go_vpa: GoVpa) -> None:
-    sizer = shown(fresh(), days_of_usage(1))
+    sizer = observe_series(fresh(), days_of_usage(1))
     status = export_status(sizer, 1, now=CHECKPOINT_START + 100 * 86400)
     (theirs,) = go_vpa.ask([Series(events=[{"t": CHECKPOINT_START, "load": status, "ask": True}])])
     assert units(sizer) == [theirs["cpu"], theirs["memory"]]
