@@ -1,8 +1,9 @@
-"""Settings that every test shares. The real peers and their fixtures are in tests/integration/conftest.py."""
+"""Settings that every test shares, and a fake API server. The real peers are in tests/integration/conftest.py."""
 
 import asyncio
 import gc
-from collections.abc import Generator, Iterator
+import secrets
+from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import PurePath
 from typing import Any, TypeVar
 
@@ -12,6 +13,9 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from harness import NODE_FOLDERS
+from harness.cluster.port import ApiServer
+from harness.fake_api.server import FakeApiServer
+from harness.faults.faultproxy import FaultProxy
 
 T = TypeVar("T")
 
@@ -51,6 +55,29 @@ def _restored_logs() -> Iterator[None]:
     before = structlog.get_config()
     yield
     structlog.configure(**before)
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    """A fake API server, one a session; tests/integration has a real one of the same name."""
+    with FakeApiServer(tmp_path_factory.mktemp("api")) as server:
+        yield server
+
+
+@pytest.fixture
+def namespace(cluster: ApiServer) -> Iterator[str]:
+    """The name of a fresh namespace."""
+    name = f"test-{secrets.token_hex(4)}"
+    cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    yield name
+    cluster.call("DELETE", f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+async def fault_proxy(cluster: ApiServer) -> AsyncIterator[FaultProxy]:
+    """The API server with faults before it: use its `kubeconfig` or `server`, and tell it what to break."""
+    async with FaultProxy(cluster) as proxy:
+        yield proxy
 
 
 class _Together(LoadScopeScheduling):  # type: ignore[misc]

@@ -6,6 +6,7 @@ with the reason. Tests of the real node lie in folders named `on_node` and in `e
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -43,7 +44,9 @@ PREPARATIONS: dict[str, Callable[[], object]] = {
 
 
 def _fixture_names(item: pytest.Item) -> list[str]:
-    return getattr(item, "fixturenames", [])
+    """Return the fixtures of a test here; those of the same names elsewhere are fakes."""
+    is_here = Path(__file__).parent in item.path.parents
+    return getattr(item, "fixturenames", []) if is_here else []
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

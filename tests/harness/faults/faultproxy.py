@@ -1,4 +1,4 @@
-"""Proxy the real API server and inject the faults that a test plans.
+"""Proxy an API server and inject the faults that a test plans.
 
 It ends the client's TLS and opens its own to the server, so it can break an answer anywhere: before it, within
 it, between two events of a watch. It adds nothing else: whatever it lets through is the server's own. Who comes
@@ -17,7 +17,7 @@ from typing import Self
 from aiohttp import web
 
 from harness.builders.certificates import LOOPBACK
-from harness.cluster.cluster import Cluster
+from harness.cluster.port import ApiServer
 from harness.faults.faults import Asked, Fault, FaultPlan, Kind
 from harness.faults.relay import Relay
 from harness.process import free_port
@@ -33,7 +33,7 @@ class _Script:
 class FaultProxy:
     """`async with FaultProxy(cluster) as proxy:`, then let a client use `proxy.kubeconfig`."""
 
-    def __init__(self, cluster: Cluster, *, plan: FaultPlan | None = None) -> None:
+    def __init__(self, cluster: ApiServer, *, plan: FaultPlan | None = None) -> None:
         self.plan = plan
         """Random faults from now on; None for none."""
         self.asked: deque[Asked] = deque(maxlen=10_000)

@@ -49,7 +49,9 @@ class Answer:
         return base64.b64decode(self.binary) if self.binary else self.text.encode()
 
     def normalized(self) -> object:
-        """Return the answer without the order of its series, which a server may choose."""
+        """Return the answer without what a server may choose, such as the order of series."""
+        if self.status >= 400:
+            return self.status  # the text may name the port of the client
         if self.binary or not self.media_type.startswith("application/json"):
             return self
         document = json.loads(self.text)

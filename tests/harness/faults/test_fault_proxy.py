@@ -9,14 +9,14 @@ from typing import Any
 import aiohttp
 import pytest
 
-from harness.cluster.cluster import Cluster
+from harness.cluster.port import ApiServer
 from harness.faults import faults
 from harness.faults.faultproxy import FaultProxy
 from harness.faults.faults import Asked, FaultPlan
 
 
 @pytest.fixture
-async def client(cluster: Cluster, fault_proxy: FaultProxy) -> AsyncIterator[aiohttp.ClientSession]:
+async def client(cluster: ApiServer, fault_proxy: FaultProxy) -> AsyncIterator[aiohttp.ClientSession]:
     """A client that comes through the proxy."""
     trust = ssl.create_default_context(cafile=cluster.ca)
     async with aiohttp.ClientSession(
@@ -37,7 +37,7 @@ async def _next_event(watch: aiohttp.ClientResponse) -> dict[str, Any] | None:
 
 
 @pytest.fixture
-def maps(cluster: Cluster, namespace: str) -> str:
+def maps(cluster: ApiServer, namespace: str) -> str:
     """The path of a collection that holds one object."""
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     cluster.call("POST", path, _config_map("first"))
@@ -45,7 +45,7 @@ def maps(cluster: Cluster, namespace: str) -> str:
 
 
 async def test_fault_proxy_passes_requests_unchanged(
-    client: aiohttp.ClientSession, cluster: Cluster, maps: str
+    client: aiohttp.ClientSession, cluster: ApiServer, maps: str
 ) -> None:
     async with client.get(f"{maps}/first", headers={"Accept": "application/json"}) as response:
         assert response.status == 200
@@ -54,7 +54,7 @@ async def test_fault_proxy_passes_requests_unchanged(
 
 
 async def test_writes_pass_with_their_body(
-    client: aiohttp.ClientSession, cluster: Cluster, maps: str
+    client: aiohttp.ClientSession, cluster: ApiServer, maps: str
 ) -> None:
     async with client.post(maps, json=_config_map("second")) as response:
         assert response.status == 201
@@ -62,7 +62,7 @@ async def test_writes_pass_with_their_body(
 
 
 def test_kubectl_works_through_the_proxy_and_its_kubeconfig(
-    cluster: Cluster, fault_proxy: FaultProxy
+    cluster: ApiServer, fault_proxy: FaultProxy
 ) -> None:
     assert fault_proxy.server in fault_proxy.kubeconfig.read_text()
 
@@ -98,7 +98,7 @@ async def test_fault_proxy_script_counts_and_matches_requests(
 
 
 async def test_fault_proxy_drops_a_request_before_the_server(
-    client: aiohttp.ClientSession, fault_proxy: FaultProxy, cluster: Cluster, maps: str
+    client: aiohttp.ClientSession, fault_proxy: FaultProxy, cluster: ApiServer, maps: str
 ) -> None:
     fault_proxy.fail_next(faults.drop())
     with pytest.raises(aiohttp.ServerDisconnectedError):
@@ -108,7 +108,7 @@ async def test_fault_proxy_drops_a_request_before_the_server(
 
 
 async def test_fault_proxy_loses_the_response_after_the_effect(
-    client: aiohttp.ClientSession, fault_proxy: FaultProxy, cluster: Cluster, maps: str
+    client: aiohttp.ClientSession, fault_proxy: FaultProxy, cluster: ApiServer, maps: str
 ) -> None:
     fault_proxy.fail_next(faults.lose_answer())
     with pytest.raises(aiohttp.ServerDisconnectedError):
@@ -286,7 +286,7 @@ async def test_fault_proxy_plan_fails_requests_at_random_until_removed(
 
 
 async def test_fault_proxy_is_unavailable_while_the_server_is(
-    client: aiohttp.ClientSession, cluster: Cluster, maps: str
+    client: aiohttp.ClientSession, cluster: ApiServer, maps: str
 ) -> None:
     async with client.get(maps, params={"watch": "1"}) as watch:
         assert await _next_event(watch)
