@@ -41,12 +41,12 @@ HEADER = (
     "CPU\nSLACK",
     "OVER\nREQ.",
     "MEM\nSLACK",
-    "OOMS",
-    "THRO-\nTTLED",
-    "STAR-\nVED",
+    "OOM\nKILLS",
+    "THROT-\nTLED",
+    "UN-\nSERVED",
     "SLO\nMISSED",
     "CHG\nA DAY",
-    "TAKEN\nBACK",
+    "RE-\nVERTS",
     "$ OF\nREQ.",
     "$ OF\nNODES",
 )
@@ -70,7 +70,7 @@ def simulate(
     The production operator runs in simulated time. Example:
 
         trimtab simulate none vpa trimtab
-        trimtab simulate none mine.yaml theirs.yaml --days 7 --output html > contest.html
+        trimtab simulate none mine.yaml theirs.yaml --days 7 --output html > comparison.html
         trimtab simulate none mine.yaml --faults heavy --seed 3
 
     Parameters
@@ -83,8 +83,8 @@ def simulate(
     warm_up
         The first days, in which the operator learns and begins to act; they are not counted.
     workloads
-        The number of workloads of the generated cluster: services, batch and others, with requests as people choose
-        them.
+        The number of workloads of the generated cluster: services, batch jobs and others, most with too large
+        requests.
     recording
         A recording, in a format that backtest reads, as the demand. Each series is a workload and repeats if it is
         too short.

@@ -1,6 +1,6 @@
-"""A back-test as one HTML page: cost against harm of all strategies, then the containers that fared worst.
+"""Render a back-test as one HTML page: cost against harm of all strategies, then the containers with the worst scores.
 
-The page is whole in itself: the chart is SVG, there is no script and nothing is fetched.
+The page is self-contained: the chart is SVG, there is no script and nothing is fetched.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def render_section(title: str, outcomes: Sequence[BacktestOutcome], rows: Sequen
     """Render the report of one recording; `rows` is the table of scores with its header."""
     return (
         f"<h1>{escape(title)}</h1>"
-        "<p>Left is cheaper, down is safer: the lower left wins. A line joins the settings of one strategy.</p>"
+        "<p>Points to the left cost less, lower points do less harm. A line joins the settings of one strategy.</p>"
         f"{render_chart(outcomes, 'cpu_under', 'time under-provisioned')}{render_chart(outcomes, 'cpu_deficit', 'CPU unserved')}"
         f"<h2>Scores</h2>{render_table(rows)}{''.join(f'<p>{escape(line)}</p>' for line in describe_partial_coverage(outcomes))}{''.join(_render_worst(outcome) for outcome in outcomes)}"
     )

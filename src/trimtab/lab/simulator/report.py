@@ -1,6 +1,6 @@
-"""A contest as one HTML page: what was there, asked for and used over time, contender by contender, and the table.
+"""Render a comparison of policies as one HTML page: a table, and charts of nodes, requests and usage over time.
 
-The page is whole in itself: charts are SVG, there is no script and nothing is fetched.
+The page is self-contained: charts are SVG, there is no script and nothing is fetched.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def render_page(
     charts = [
         _render_comparison_chart("Nodes", runs, lambda run: run.metric_series("nodes")),
         _render_comparison_chart(
-            "Dollars a month that requests cost", runs, lambda run: run.metric_series("dollars_month")
+            "Cost of requests, $ a month", runs, lambda run: run.metric_series("dollars_month")
         ),
         *map(_render_cpu_chart, runs),
         *map(_render_memory_chart, runs),
         _render_comparison_chart(
-            "Containers killed for memory, so far",
+            "OOM kills, total",
             runs,
             lambda run: np.cumsum(run.metric_series("kills")),
         ),
@@ -43,7 +43,7 @@ def render_page(
     ]
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(title)}</title><style>{STYLE}</style>"
-        f"<h1>{escape(title)}</h1><p>The same cluster and the same demand; only who sets the requests differs.</p>"
+        f"<h1>{escape(title)}</h1><p>The same cluster and demand under each policy.</p>"
         f"{render_table(rows)}{''.join(f'<p>{escape(each)}' for each in remarks)}{''.join(charts)}"
     )
 
@@ -73,7 +73,7 @@ def _elapsed_days(run: PolicyRun) -> Floats:
 
 
 def render_chart(title: str, days: Floats, lines: Sequence[ChartLine]) -> str:
-    """Lines over days, from 0 up."""
+    """Render lines over days, with a y-axis from 0."""
     top = max(1e-9, *(float(values.max()) for _, values in lines))
     long = max(float(days[-1]), 1e-9)
     every = max(1, len(days) // MAX_POINTS)
