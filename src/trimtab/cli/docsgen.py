@@ -30,6 +30,8 @@ from trimtab.docstrings import read_field_descriptions
 from trimtab.intents.actuator import ACTUATORS
 from trimtab.kube.rest.rbac import RBAC_RULES, Component, RbacRule
 from trimtab.lab.faults.catalog import FAULT_KINDS, INVARIANTS
+from trimtab.lab.faults.node_faults import NODE_FAULT_KINDS
+from trimtab.lab.faults.node_invariants import NODE_INVARIANTS
 from trimtab.lab.workloads.generator import GENERATORS
 from trimtab.operator.config.model import OperatorConfig, restart_fields
 from trimtab.operator.metrics import LabelHistogram, Metrics
@@ -163,16 +165,16 @@ def _describe_rule(rule: RbacRule) -> str:
 
 _FAULT_SIMULATION: Final = """# Faults and promises
 
-The faults that `trimtab simulate --faults` and the tests inject, and the promises that they check. What they mean for
-you: [What Trimtab promises](../explanation/promises.md). How the simulation works: [Fault
+The faults that `trimtab simulate --faults` and the tests inject, and the promises that they check. Names that begin with
+`node-` are promises of the node agent. What they mean for you: [What Trimtab promises](../explanation/promises.md). How the simulation works: [Fault
 simulation](../research/fault-simulation.md).
 """
 
 
 def render_fault_simulation() -> str:
     """Render the tables of all kinds of faults and of all invariants."""
-    faults = [(f"`{kind.name}`", _cell(kind.sentence)) for kind in FAULT_KINDS]
-    promises = [(f"`{each.name}`", _cell(each.sentence)) for each in INVARIANTS]
+    faults = [(f"`{kind.name}`", _cell(kind.sentence)) for kind in (*FAULT_KINDS, *NODE_FAULT_KINDS)]
+    promises = [(f"`{each.name}`", _cell(each.sentence)) for each in (*INVARIANTS, *NODE_INVARIANTS)]
     return _page(
         _FAULT_SIMULATION,
         "## Promises",

@@ -3,7 +3,7 @@
 Each fake passes the same contract tests as the part that it stands for.
 """
 
-from trimtab.testing.cgroups import FakeCgroupTree
+from trimtab.lab.simulator.cgroup_tree import FakeCgroupTree
 from trimtab.testing.cluster import FakeCluster
 from trimtab.testing.informers import FakeInformerSet
 from trimtab.testing.usage import FakePromql, Script, ScriptedSource, steady

@@ -60,7 +60,7 @@ def test_campaign_keeps_seeds_with_new_pairs_or_rare_evaluations() -> None:
 def test_campaign_saves_failing_seeds_as_cases_that_can_be_replayed(tmp_path: Path) -> None:
     campaign = run_campaign(tmp_path / "found", summary(3), summary(4, violations=(BROKEN,)))
     assert [each.seed for each in campaign.failing] == [4]
-    saved = load_case(tmp_path / "found" / "seed-4-heavy.json")
+    saved = load_case(tmp_path / "found" / "operator-4-heavy.json")
     assert saved.invariant == "bounds-kept"
     assert saved.case == draw_case(4, "heavy")
     lines = (tmp_path / "found" / "failing.jsonl").read_bytes().splitlines()

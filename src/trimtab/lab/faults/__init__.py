@@ -8,6 +8,8 @@ case gives the same run, to the byte.
     python -m trimtab.lab.faults replay 42 --trace  # who did what when
     python -m trimtab.lab.faults shrink 42 --output tests/lab/faults/corpus/NAME.json
 
+The same for the node agent is in `node_*`: `run 0 100 --subject node`.
+
 To add a fault: add a `FaultKind` to `KINDS` of the module of its port (`api_faults`, `watch_faults`, `usage_faults`,
 `store_faults`, `world_faults` for the cluster and other writers, `process_faults` for processes, configuration and
 policies), ask `injector.hit(NAME, target)` where it takes effect, and call `injector.record`.

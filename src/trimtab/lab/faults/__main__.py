@@ -10,11 +10,13 @@ import sys
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import partial
 from itertools import count as count_from
 from pathlib import Path
 
 import cyclopts
 
+from trimtab.errors import TrimtabError
 from trimtab.lab.faults.campaign import (
     Campaign,
     LedgerRow,
@@ -24,8 +26,9 @@ from trimtab.lab.faults.campaign import (
     count_cores,
     save_survey,
 )
-from trimtab.lab.faults.corpus import load_case, save_case
-from trimtab.lab.faults.runner import CaseResult, FaultCase, draw_case, run_case
+from trimtab.lab.faults.corpus import AnyCase, Subject, draw_any_case, load_case, run_any_case, save_case
+from trimtab.lab.faults.node_runner import NodeCaseResult
+from trimtab.lab.faults.runner import CaseResult
 from trimtab.lab.faults.shrink import describe_case, shrink_case
 from trimtab.lab.faults.timeline import render_timeline
 
@@ -46,6 +49,7 @@ def run(
     save: Path | None = None,
     ledger: Path | None = None,
     survey: bool = False,
+    subject: Subject = "operator",
 ) -> int:
     """Run the cases of consecutive seeds, and print each violation with the command that repeats it.
 
@@ -69,10 +73,12 @@ def run(
         Append a row about this run to this file.
     survey
         Write the counts of faults and evaluations for the reference, and choose the seeds that tests repeat.
+    subject
+        Run the operator on a cluster, or the agent on a node.
     """
     # The commit at the start: the tree may change while the campaign runs.
     began, commit = time.monotonic(), _find_commit() if ledger else ""
-    campaign = Campaign(folder=save, on_summary=_print_violations)
+    campaign = Campaign(folder=save, on_summary=partial(_print_violations, subject=subject), subject=subject)
     seeds: Iterable[int] = range(first, first + count) if hours is None else count_from(first)
     with connect_workers(processes=processes or count_cores(), ray_address=ray_address) as (workers, width):
         campaign.run(
@@ -108,6 +114,7 @@ def replay(
     trace: bool = False,
     html: Path | None = None,
     hours: tuple[float, float] | None = None,
+    subject: Subject = "operator",
 ) -> int:
     """Run one seed, or the case in a file, and print its violations and its trace.
 
@@ -125,24 +132,34 @@ def replay(
         Write a timeline to this file.
     hours
         The hours after the start that the timeline shows, from and to.
+    subject
+        Run the operator on a cluster, or the agent on a node.
     """
-    result = asyncio.run(run_case(_load(seed, case, intensity)))
+    result = asyncio.run(run_any_case(_load(seed, case, intensity, subject)))
     if trace:
         print(result.trace)
     if html:
-        command = format_replay_command(str(case) if case else seed, intensity=intensity)
+        if not isinstance(result, CaseResult):
+            raise TrimtabError("--html: only runs of the operator have a timeline; use --trace")
+        command = format_replay_command(str(case) if case else seed, intensity=intensity, subject=subject)
         html.write_text(render_timeline(result, command=command, hours=hours), encoding="utf-8")
     return _report(result)
 
 
 @app.command
 def shrink(
-    seed: int = -1, *, case: Path | None = None, intensity: str = "heavy", invariant: str = "", output: Path
+    seed: int = -1,
+    *,
+    case: Path | None = None,
+    intensity: str = "heavy",
+    subject: Subject = "operator",
+    invariant: str = "",
+    output: Path,
 ) -> int:
     """Shrink a failing case, and write it to a file."""
-    found = _load(seed, case, intensity)
+    found = _load(seed, case, intensity, subject)
     if not invariant:
-        result = asyncio.run(run_case(found))
+        result = asyncio.run(run_any_case(found))
         if not result.violations:
             print("the case does not fail")
             return 0
@@ -153,14 +170,15 @@ def shrink(
     return 0
 
 
-def format_replay_command(case: str | int, *, intensity: str) -> str:
+def format_replay_command(case: str | int, *, intensity: str, subject: Subject) -> str:
     """Format the command that repeats the case of a seed or of a file."""
     if isinstance(case, str):
         return f"python -m trimtab.lab.faults replay --case {shlex.quote(case)} --trace"
-    return f"python -m trimtab.lab.faults replay {case} --intensity {intensity} --trace"
+    chosen = "" if subject == "operator" else f" --subject {subject}"
+    return f"python -m trimtab.lab.faults replay {case} --intensity {intensity}{chosen} --trace"
 
 
-def _print_violations(summary: SeedSummary) -> None:
+def _print_violations(summary: SeedSummary, *, subject: Subject) -> None:
     seen: set[str] = set()
     for violation in summary.violations:
         if violation.invariant not in seen:
@@ -168,7 +186,8 @@ def _print_violations(summary: SeedSummary) -> None:
             print(f"seed {summary.seed}: {violation.invariant}: {violation.message[:600]}", flush=True)
     if seen:
         print(
-            f"  repeat with: {format_replay_command(summary.seed, intensity=summary.intensity)}", flush=True
+            f"  repeat with: {format_replay_command(summary.seed, intensity=summary.intensity, subject=subject)}",
+            flush=True,
         )
 
 
@@ -189,11 +208,11 @@ def _build_row(campaign: Campaign, *, commit: str, first: int, hours: float) -> 
     )
 
 
-def _load(seed: int, case: Path | None, intensity: str) -> FaultCase:
-    return load_case(case).case if case else draw_case(seed, intensity)
+def _load(seed: int, case: Path | None, intensity: str, subject: Subject) -> AnyCase:
+    return load_case(case).case if case else draw_any_case(seed, intensity, subject)
 
 
-def _report(result: CaseResult) -> int:
+def _report(result: CaseResult | NodeCaseResult) -> int:
     for violation in result.violations:
         print(violation)
     print(f"digest {result.digest}, {result.writes} writes, faults {dict(result.fault_counts)}")

@@ -22,9 +22,10 @@ from typing import Any
 
 import msgspec
 
-from trimtab.lab.faults.corpus import save_case
+from trimtab.lab.faults.corpus import Subject, draw_any_case, run_any_case, save_case
 from trimtab.lab.faults.records import Violation
-from trimtab.lab.faults.runner import draw_case, run_case
+from trimtab.lab.faults.runner import CaseResult, FaultCase
+from trimtab.lab.faults.worlds import DAY
 from trimtab.lab.ray_engine import Workers, connect_ray_workers, run_locally
 
 RARE = 10
@@ -71,34 +72,35 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True):
     violations: int
 
 
-def summarize_seed(seed: int, *, intensity: str) -> SeedSummary:
+def summarize_seed(seed: int, *, intensity: str, subject: Subject = "operator") -> SeedSummary:
     """Run the case of a seed; an error of the simulation itself is a violation, so that it hides no other seed."""
     began = time.monotonic()
-    case = draw_case(seed, intensity)
+    case = draw_any_case(seed, intensity, subject)
+    days = case.world.days if isinstance(case, FaultCase) else case.world.seconds / DAY
     try:
-        result = asyncio.run(run_case(case))
+        result = asyncio.run(run_any_case(case))
     except Exception as error:  # noqa: BLE001 - reported as a violation
         import traceback
 
         text = "".join(traceback.format_exception(error)[-4:])
-        violation = Violation(invariant=SIMULATION_ERROR, at=case.world.start, message=text)
+        violation = Violation(invariant=SIMULATION_ERROR, at=0.0, message=text)
         return SeedSummary(
             seed=seed,
             intensity=intensity,
-            days=case.world.days,
+            days=days,
             seconds=time.monotonic() - began,
             violations=(violation,),
         )
     return SeedSummary(
         seed=seed,
         intensity=intensity,
-        days=case.world.days,
+        days=days,
         seconds=round(time.monotonic() - began, 2),
         writes=result.writes,
         violations=result.violations,
         fault_counts=dict(sorted(result.fault_counts.items())),
         evaluations=dict(sorted(result.evaluations.items())),
-        pairs=tuple(sorted(result.pairs)),
+        pairs=tuple(sorted(result.pairs)) if isinstance(result, CaseResult) else (),
     )
 
 
@@ -123,9 +125,16 @@ def count_cores() -> int:
 class Campaign:
     """Runs seeds one batch after another, and sums up what they showed."""
 
-    def __init__(self, *, folder: Path | None, on_summary: Callable[[SeedSummary], None]) -> None:
+    def __init__(
+        self,
+        *,
+        folder: Path | None,
+        on_summary: Callable[[SeedSummary], None],
+        subject: Subject = "operator",
+    ) -> None:
         """Create a campaign that saves interesting and failing seeds in a folder, if one is given."""
         self._folder = folder
+        self._subject = subject
         self._on_summary = on_summary
         self.summaries: list[SeedSummary] = []
         self.interesting: list[SeedSummary] = []
@@ -144,7 +153,9 @@ class Campaign:
         """Run seeds until none is left or `is_over`, which is asked after each batch."""
         remaining = iter(seeds)
         while not is_over() and (batch := list(islice(remaining, width))):
-            for summary in workers(partial(summarize_seed, intensity=intensity), batch):
+            for summary in workers(
+                partial(summarize_seed, intensity=intensity, subject=self._subject), batch
+            ):
                 self._add(summary)
 
     def _add(self, summary: SeedSummary) -> None:
@@ -159,8 +170,8 @@ class Campaign:
         if summary.violations:
             self._save("failing.jsonl", summary)
             if self._folder:
-                path = self._folder / f"seed-{summary.seed}-{summary.intensity}.json"
-                case = draw_case(summary.seed, summary.intensity)
+                path = self._folder / f"{self._subject}-{summary.seed}-{summary.intensity}.json"
+                case = draw_any_case(summary.seed, summary.intensity, self._subject)
                 save_case(path, case, invariant=summary.violations[0].invariant)
         self._on_summary(summary)
 

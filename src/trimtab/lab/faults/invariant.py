@@ -7,7 +7,6 @@ calls `check` for every evaluation, so that one that is never evaluated is notic
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -15,14 +14,11 @@ from typing import ClassVar
 from trimtab.kube.kinds.policies import Policy
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.lab.faults.plan import FaultInjector
-from trimtab.lab.faults.records import Violation, Write
+from trimtab.lab.faults.records import CheckLog, Write
 from trimtab.lab.faults.replica import Replica
 from trimtab.lab.faults.worlds import WorldSpec
 from trimtab.lab.simulator.world import SimulatedWorld
 from trimtab.operator.config.model import OperatorConfig
-
-MAX_VIOLATIONS = 20
-"""The number of violations of a run that are kept."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,9 +35,7 @@ class RunState:
     """Returns whether a fault of the last day may have hidden the true usage."""
     ready_without_operator: Mapping[WorkloadKey, float] = field(default_factory=dict)
     """The ready pods of each workload in the last hours of the same run without the operator, in the mean."""
-    evaluations: Counter[str] = field(default_factory=Counter)
-    """The number of evaluations of each invariant."""
-    violations: list[Violation] = field(default_factory=list)
+    log: CheckLog
     errors: list[str] = field(default_factory=list)
     """Errors that nothing handled, and logged tracebacks."""
 
@@ -53,18 +47,9 @@ class RunState:
     def find_replica(self, name: str) -> Replica | None:
         return next((each for each in self.replicas() if each.name == name), None)
 
-    def check(self, invariant: Invariant, *message: object, holds: bool) -> None:
-        """Evaluate an invariant once; the parts of the message are formatted if it does not hold."""
-        self.evaluations[invariant.name] += 1
-        if not holds and len(self.violations) < MAX_VIOLATIONS:
-            text = " ".join(map(str, message))
-            self.violations.append(
-                Violation(invariant=invariant.name, at=self.world.control_time, message=text)
-            )
 
-
-class Invariant:
-    """The base of all invariants; one instance watches one run."""
+class BaseInvariant:
+    """The base of all invariants, of the operator and of the agent; one instance watches one run."""
 
     name: ClassVar[str]
     sentence: ClassVar[str]
@@ -73,7 +58,19 @@ class Invariant:
     needs_stationary_demand: ClassVar[bool] = False
     """It holds only in worlds whose demand is stationary in the end."""
 
+    def __init__(self, log: CheckLog) -> None:
+        self._log = log
+
+    def check(self, holds: bool, *message: object) -> None:  # noqa: FBT001 - reads as `assert`
+        """Evaluate once; the parts of the message are formatted if it does not hold."""
+        self._log.check(self.name, *message, holds=holds)
+
+
+class Invariant(BaseInvariant):
+    """The base of the invariants of the operator."""
+
     def __init__(self, state: RunState) -> None:
+        super().__init__(state.log)
         self.state = state
 
     def on_write(self, write: Write) -> None:
@@ -84,10 +81,6 @@ class Invariant:
 
     def at_end(self) -> None:
         """Look at the cluster and at the whole run, long after the last fault."""
-
-    def check(self, holds: bool, *message: object) -> None:  # noqa: FBT001 - reads as `assert`
-        """Evaluate once; the parts of the message are formatted if it does not hold."""
-        self.state.check(self, *message, holds=holds)
 
 
 def find_policy(replica: Replica, workload: Workload) -> Policy | None:

@@ -11,11 +11,11 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from trimtab.lab.faults.trace import RunTrace
-from trimtab.lab.faults.worlds import WorldSpec
 
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -49,10 +49,11 @@ class FaultDetails(msgspec.Struct, frozen=True, kw_only=True):
     """The shortest and the longest time that the fault lasts; None for those of its kind."""
 
 
-DrawDetails = Callable[[random.Random, WorldSpec], FaultDetails]
+DrawDetails = Callable[[random.Random, Any], FaultDetails]
+"""Draws the details of a fault for a world, of a cluster or of a node."""
 
 
-def no_details(rng: random.Random, world: WorldSpec) -> FaultDetails:
+def no_details(rng: random.Random, world: object) -> FaultDetails:
     """Draw nothing: the fault needs no details."""
     del rng, world
     return FaultDetails()
@@ -213,7 +214,7 @@ DEALT_PER_SEED = 8
 
 
 def draw_plan(
-    kinds: Sequence[FaultKind], world: WorldSpec, *, seed: int, count: int, window: tuple[float, float]
+    kinds: Sequence[FaultKind], world: object, *, seed: int, count: int, window: tuple[float, float]
 ) -> FaultPlan:
     """Draw this many faults of these kinds, all within a window of the run."""
     rng = random.Random(f"plan/{seed}")  # noqa: S311 - not for secrets

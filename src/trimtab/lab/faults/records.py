@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -10,6 +12,9 @@ from trimtab.actuation.change_annotations import ChangeAnnotations
 from trimtab.actuation.resources import Sizes, format_sizes
 from trimtab.kube.kinds.pods import Pod
 from trimtab.kube.kinds.workloads import WorkloadKey
+
+MAX_VIOLATIONS = 20
+"""The number of violations of a run that are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +54,24 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return f"{self.invariant}: {self.message}"
+
+
+@dataclass(slots=True, kw_only=True)
+class CheckLog:
+    """The evaluations of all invariants in a run, and the violations."""
+
+    now: Callable[[], float]
+    """Returns the simulated time in seconds since 1970."""
+    evaluations: Counter[str] = field(default_factory=Counter)
+    """The number of evaluations of each invariant."""
+    violations: list[Violation] = field(default_factory=list)
+
+    def check(self, name: str, *message: object, holds: bool) -> None:
+        """Evaluate an invariant once; the parts of the message are formatted if it does not hold."""
+        self.evaluations[name] += 1
+        if not holds and len(self.violations) < MAX_VIOLATIONS:
+            text = " ".join(map(str, message))
+            self.violations.append(Violation(invariant=name, at=self.now(), message=text))
 
 
 def _describe_change(annotations: ChangeAnnotations | None) -> str:

@@ -26,7 +26,7 @@ from trimtab.lab.faults.catalog import FAULT_KINDS, INVARIANTS, draw_faults
 from trimtab.lab.faults.invariant import Invariant, RunState
 from trimtab.lab.faults.plan import FaultInjector, FaultPlan
 from trimtab.lab.faults.process_faults import Operations
-from trimtab.lab.faults.records import Violation, Write
+from trimtab.lab.faults.records import CheckLog, Violation, Write
 from trimtab.lab.faults.replica import SharedCluster
 from trimtab.lab.faults.run_invariants import ReadyPods
 from trimtab.lab.faults.trace import FAILED, RunTrace, TraceEntry, render_trace
@@ -153,6 +153,7 @@ class FaultRun:
         self._state = RunState(
             spec=spec,
             world=world,
+            log=CheckLog(now=lambda: world.control_time),
             injector=self._injector,
             replicas=lambda: self._operations.replicas,
             config=lambda: config.current,
@@ -289,9 +290,9 @@ class FaultRun:
         return CaseResult(
             case=self._case,
             plan=self._injector.timed_plan(),
-            violations=tuple(self._state.violations),
+            violations=tuple(self._state.log.violations),
             fault_counts=self._injector.counts,
-            evaluations=self._state.evaluations,
+            evaluations=self._state.log.evaluations,
             pairs=frozenset(self._pairs),
             writes=self._writes,
             digest=self._trace.digest,

@@ -11,8 +11,10 @@ from typing import TypeVar
 
 import msgspec
 
+from trimtab.lab.faults.corpus import AnyCase, run_any_case
+from trimtab.lab.faults.node_runner import NodeCase
+from trimtab.lab.faults.node_world import NodeWorld
 from trimtab.lab.faults.plan import FaultPlan
-from trimtab.lab.faults.runner import FaultCase, run_case
 from trimtab.lab.faults.worlds import WorldSpec
 
 T = TypeVar("T")
@@ -21,16 +23,16 @@ MAX_RUNS = 120
 
 
 async def shrink_case(
-    case: FaultCase, invariant: str, *, on_progress: Callable[[str], None] = lambda _: None
-) -> FaultCase:
+    case: AnyCase, invariant: str, *, on_progress: Callable[[str], None] = lambda _: None
+) -> AnyCase:
     """Return a smaller case that violates the same invariant."""
     runs = 0
 
-    async def fails(candidate: FaultCase) -> bool:
+    async def fails(candidate: AnyCase) -> bool:
         nonlocal runs
         runs += 1
         try:
-            result = await run_case(candidate)
+            result = await run_any_case(candidate)
         except Exception:  # noqa: BLE001 - a part that others need was removed
             return False
         return any(each.invariant == invariant for each in result.violations)
@@ -48,19 +50,34 @@ async def shrink_case(
     return case
 
 
-def describe_case(case: FaultCase) -> str:
+def describe_case(case: AnyCase) -> str:
     """Describe the size of a case."""
-    world = case.world
     faults = ", ".join(fault.kind for fault in case.plan.faults) or "no faults"
+    world = case.world
+    if isinstance(world, NodeWorld):
+        return f"{len(world.pods)} pods, {len(world.policies)} policies, {world.seconds} seconds; {faults}"
     return f"{len(world.workloads)} workloads, {len(world.policies)} policies, {world.days:g} days; {faults}"
 
 
-def _iter_smaller(case: FaultCase) -> Iterator[FaultCase]:
+def _iter_smaller(case: AnyCase) -> Iterator[AnyCase]:
     """Iterate over smaller cases, those with the largest parts removed first."""
+    if isinstance(case, NodeCase):
+        yield from _iter_smaller_nodes(case)
+        return
     for faults in _iter_without_parts(case.plan.faults):
         yield msgspec.structs.replace(case, plan=FaultPlan(faults=faults))
     for world in _iter_smaller_worlds(case.world):
         yield msgspec.structs.replace(case, world=world)
+
+
+def _iter_smaller_nodes(case: NodeCase) -> Iterator[NodeCase]:
+    replace = msgspec.structs.replace
+    for faults in _iter_without_parts(case.plan.faults):
+        yield replace(case, plan=FaultPlan(faults=faults))
+    for pods in _iter_without_parts(case.world.pods):
+        yield replace(case, world=replace(case.world, pods=pods))
+    for policies in _iter_without_parts(case.world.policies):
+        yield replace(case, world=replace(case.world, policies=policies))
 
 
 def _iter_without_parts(parts: Sequence[T]) -> Iterator[tuple[T, ...]]:
