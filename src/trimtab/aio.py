@@ -1,8 +1,9 @@
-"""Helpers for asyncio: a task group that raises its first error, and threads that outlive cancellation."""
+"""Helpers for asyncio: a task group that raises its first error, threads that outlive cancellation, and fair slots."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import ParamSpec, TypeVar
@@ -34,3 +35,45 @@ async def run_in_thread(work: Callable[P, T], *args: P.args, **named: P.kwargs) 
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([running])
         raise
+
+
+class FairSlots:
+    """A number of slots for which the groups of those who wait take turns, so that a large group delays no other."""
+
+    def __init__(self, slots: int) -> None:
+        self._free = slots
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+
+    @asynccontextmanager
+    async def hold(self, group: str) -> AsyncIterator[None]:
+        """Hold one slot for the duration of a block."""
+        if self._free:
+            self._free -= 1
+        else:
+            await self._wait(group)
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    async def _wait(self, group: str) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(group, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            # Cancelled after it had got the slot: the next one must get it.
+            if turn.done() and not turn.cancelled():
+                self._pass_on()
+            raise
+
+    def _pass_on(self) -> None:
+        while self._waiting:
+            group, turns = self._waiting.popitem(last=False)
+            turn = turns.popleft()
+            if turns:
+                self._waiting[group] = turns
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trimtab.errors import TrimtabError
 
 if TYPE_CHECKING:  # the configuration parses addresses, also in commands that serve nothing
-    from aiohttp import web
+    from aiohttp import StreamReader, web
 
 _SHUTDOWN_GRACE = 5.0
 """The seconds that requests in progress get at shutdown."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """The limits on connections, so that no client keeps the others out."""
+
+    total: int = 1024
+    per_peer: int = 512
+    first_request: float = 5.0
+    """The seconds in which a new connection has to send the head of a request, and before it to negotiate TLS."""
+
+
+DEFAULT_LIMITS = ConnectionLimits()
 
 
 @asynccontextmanager
@@ -25,11 +40,22 @@ async def serve_application(
     tls: ssl.SSLContext | None = None,
     grace_seconds: float = _SHUTDOWN_GRACE,
     cancel_on_disconnect: bool = False,
+    limits: ConnectionLimits = DEFAULT_LIMITS,
 ) -> AsyncIterator[int]:
     """Serve at this address and yield the port, which is useful if port 0 asked for any free one."""
     from aiohttp import web
 
     listener = _listen(address)
+    connections = _Connections(limits)
+
+    @web.middleware
+    async def note_request(
+        request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        connections.note_request(request)
+        return await handler(request)
+
+    application.middlewares.insert(0, note_request)
     runner = web.AppRunner(
         application,
         access_log=None,
@@ -38,13 +64,122 @@ async def serve_application(
         # A compressed body of some kilobytes could take gigabytes; no client of ours compresses any.
         auto_decompress=False,
     )
+    server: asyncio.Server | None = None
     try:
         await runner.setup()
-        await web.SockSite(runner, listener, ssl_context=tls).start()
+        accept = runner.server
+        assert accept is not None
+        server = await asyncio.get_running_loop().create_server(
+            lambda: _Connection(accept(), connections),
+            sock=listener,
+            ssl=tls,
+            ssl_handshake_timeout=limits.first_request if tls else None,
+        )
         yield int(listener.getsockname()[1])
     finally:
+        if server is not None:
+            server.close()
         await runner.cleanup()
         listener.close()
+
+
+class _Connections:
+    """The open connections by peer, the oldest first."""
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self._limits = limits
+        self._by_peer: dict[str, dict[_Connection, None]] = {}
+        self._by_handler: dict[asyncio.BaseProtocol, _Connection] = {}
+
+    def add(self, connection: _Connection) -> None:
+        """Add a connection; an old one of its peer makes room for it, or of the peer that has most."""
+        own = self._by_peer.setdefault(connection.peer, {})
+        if len(own) >= self._limits.per_peer:
+            _choose_to_close(own).abort()
+        elif len(self._by_handler) >= self._limits.total:
+            largest = max(self._by_peer, key=lambda peer: len(self._by_peer[peer]))
+            _choose_to_close(self._by_peer[largest]).abort()
+        self._by_peer.setdefault(connection.peer, {})[connection] = None
+        self._by_handler[connection.handler] = connection
+        connection.start_timer(self._limits.first_request)
+
+    def note_request(self, request: web.Request) -> None:
+        if connection := self._by_handler.get(request.protocol):
+            connection.note_request(request)
+
+    def remove(self, connection: _Connection) -> None:
+        if self._by_handler.pop(connection.handler, None) is None:
+            return
+        own = self._by_peer[connection.peer]
+        del own[connection]
+        if not own:
+            del self._by_peer[connection.peer]
+
+
+def _choose_to_close(connections: Iterable[_Connection]) -> _Connection:
+    """Return the oldest connection that still has to send what it began, or the oldest one."""
+    oldest, *others = connections
+    return next((each for each in (oldest, *others) if not each.has_whole_request), oldest)
+
+
+class _Connection(asyncio.Protocol):
+    """Passes a connection on to the handler of requests while it is within the limits."""
+
+    def __init__(self, handler: asyncio.Protocol, connections: _Connections) -> None:
+        self.handler = handler
+        self.peer = ""
+        self._connections = connections
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._body: StreamReader | None = None
+
+    @property
+    def has_whole_request(self) -> bool:
+        """True if the body of the last request was received."""
+        return self._body is not None and self._body.is_eof()
+
+    def start_timer(self, seconds: float) -> None:
+        # Otherwise a client that never sends a request keeps its connection for ever.
+        self._timer = asyncio.get_running_loop().call_later(seconds, self.abort)
+
+    def note_request(self, request: web.Request) -> None:
+        self._body = request.content
+        self._stop_timer()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self.peer = str((transport.get_extra_info("peername") or ("",))[0])
+        self.handler.connection_made(transport)
+        self._connections.add(self)
+
+    def abort(self) -> None:
+        """Close the connection at once, and forget it now: its end arrives later."""
+        self._stop_timer()
+        self._connections.remove(self)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        self._connections.remove(self)
+        self.handler.connection_lost(exc)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        self.handler.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self.handler.eof_received()
+
+    def pause_writing(self) -> None:
+        self.handler.pause_writing()
+
+    def resume_writing(self) -> None:
+        self.handler.resume_writing()
 
 
 def _listen(address: str) -> socket.socket:

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import aiohttp
@@ -18,6 +19,9 @@ from harness.process import free_port
 from security.hostile_queries import HOSTILE_QUERIES
 
 MIB = 1 << 20
+SLOW_HEAD = (
+    b"POST /validate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+)
 SERVE = """
 import asyncio, sys
 from trimtab.http_server import serve_application
@@ -124,20 +128,62 @@ async def test_compressed_request_is_not_expanded(webhook: Webhook) -> None:
 
 
 async def test_clients_that_send_slowly_do_not_keep_others_out(webhook: Webhook) -> None:
-    head = (
-        b"POST /validate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{"
-    )
     slow = []
     async with aiohttp.ClientSession(f"http://127.0.0.1:{webhook.port}") as session:
         assert await _is_answered(session, 30)
         for size in (2 * MIB,) * 40 + (1000,) * 60:
             _, writer = await asyncio.open_connection("127.0.0.1", webhook.port)
-            writer.write(head % size)
+            writer.write(SLOW_HEAD % size + b"{")
             slow.append(writer)
         await asyncio.sleep(0.5)
         assert await _is_answered(session, 8)
         for writer in slow:
             writer.close()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"POST /validate HTTP/1.1\r\nHost",
+        SLOW_HEAD % 1000 + b"{",
+        SLOW_HEAD % (2 * MIB) + b"{",
+    ],
+    ids=["nothing", "half-a-head", "small", "large"],
+)
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.2"])
+async def test_hundreds_of_slow_clients_do_not_keep_the_api_server_out(
+    webhook: Webhook, sent: bytes, address: str
+) -> None:
+    """The API server was answered after 58 seconds, beside 800 clients that connect again whenever they are cut off."""
+
+    async def send_slowly() -> None:
+        while True:
+            try:
+                reader, writer = await asyncio.open_connection(
+                    "127.0.0.1", webhook.port, local_addr=(address, 0)
+                )
+            except OSError:
+                await asyncio.sleep(0.1)
+                continue
+            writer.write(sent)
+            with suppress(OSError):
+                try:
+                    await reader.read()
+                finally:
+                    writer.close()
+
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{webhook.port}") as session:
+        assert await _is_answered(session, 30)
+        before = webhook.peak
+        slow = [asyncio.create_task(send_slowly()) for _ in range(800)]
+        await asyncio.sleep(2)
+        for _ in range(3):
+            assert await _is_answered(session, 5)
+        for task in slow:
+            task.cancel()
+        await asyncio.gather(*slow, return_exceptions=True)
+    assert webhook.peak - before < 64 * MIB
 
 
 @pytest.mark.parametrize("query", HOSTILE_QUERIES.values(), ids=HOSTILE_QUERIES)

@@ -13,6 +13,7 @@ from typing import Final
 import structlog
 from aiohttp import web
 
+from trimtab.aio import FairSlots
 from trimtab.api import InvalidObjectError, OptimizationPolicy
 from trimtab.kube.errors import DECODE_ERRORS
 from trimtab.kube.kinds.policies import Policy
@@ -37,10 +38,10 @@ PODS_PATH: Final = "/pods"
 _MAX_BODY_BYTES = 3 << 20
 """The largest request: an object has at most 1.5 MB in etcd, and a request holds two of them."""
 _SMALL_BODY_BYTES = 128 << 10
-"""The size up to which requests do not wait for large ones."""
-_MAX_SMALL_REQUESTS, _MAX_LARGE_REQUESTS, _MAX_REVIEWS = 64, 4, 4
-"""The most requests that are received, and reviewed, at the same time by each webhook; others wait."""
-_READ_TIMEOUT = 5.0
+"""The size up to which requests are received at once: the number of connections bounds the memory that they take."""
+_MAX_LARGE_REQUESTS, _MAX_REVIEWS = 4, 4
+"""Each webhook receives this many large requests at a time, and reviews this many; others wait and their peers take turns."""
+_SMALL_READ_TIMEOUT, _LARGE_READ_TIMEOUT = 2.0, 4.0
 """The seconds for the body of a request: a client that sends slowly must not keep others out."""
 
 ListPolicies = Callable[[], Iterable[Policy]]
@@ -118,21 +119,27 @@ class AdmissionHandlers:
             webhook, "failed"
         )  # start at 0, so that an alert sees the first failure
 
-        small, large = asyncio.Semaphore(_MAX_SMALL_REQUESTS), asyncio.Semaphore(_MAX_LARGE_REQUESTS)
-        reviewing = asyncio.Semaphore(_MAX_REVIEWS)
+        receiving, reviewing = FairSlots(_MAX_LARGE_REQUESTS), FairSlots(_MAX_REVIEWS)
 
         async def handle(received: web.Request) -> web.Response:
-            size = received.content_length
-            # Bodies are received by few at a time, and decoded by fewer, so that no flood uses up the memory.
-            async with small if size is not None and size <= _SMALL_BODY_BYTES else large:
-                try:
-                    async with asyncio.timeout(_READ_TIMEOUT):
-                        body = await received.read()
-                except TimeoutError:
-                    self._count(webhook, "failed")
-                    raise web.HTTPRequestTimeout from None
-                async with reviewing:
-                    return await answer_review(body)
+            size, peer = received.content_length, received.remote or ""
+            if size is not None and size <= _SMALL_BODY_BYTES:
+                body = await read_body(received, _SMALL_READ_TIMEOUT)
+            else:
+                # Large bodies are received by few at a time, so that no flood uses up the memory.
+                async with receiving.hold(peer):
+                    body = await read_body(received, _LARGE_READ_TIMEOUT)
+            async with reviewing.hold(peer):
+                return await answer_review(body)
+
+        async def read_body(received: web.Request, seconds: float) -> bytes:
+            try:
+                async with asyncio.timeout(seconds):
+                    return await received.read()
+            # The peer sent too slowly, or went away.
+            except (TimeoutError, ConnectionError):
+                self._count(webhook, "failed")
+                raise web.HTTPRequestTimeout from None
 
         async def answer_review(body: bytes) -> web.Response:
             try:
