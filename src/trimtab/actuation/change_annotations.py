@@ -38,6 +38,8 @@ MAX_BYTES = 16 << 10
 """The most bytes of annotations that are written: they travel with every copy of the workload."""
 
 MAX_ERROR_LENGTH = 200
+MAX_TEXT_LENGTH = 1000
+"""The most characters of a text in an annotation, which goes into statuses, Events and the history."""
 
 
 class Phase(StrEnum):
@@ -208,6 +210,8 @@ _RECORD_TYPES: dict[str, type[Any]] = {
     REVERTED_ANNOTATION: RevertRecord,
 }
 
+R = TypeVar("R", OngoingChange, AppliedSizes, RevertRecord)
+
 
 def encode_change_annotations(annotations: ChangeAnnotations, *, uid: str) -> dict[str, str]:
     """Return the annotations for the workload with this uid; annotations of ours that are not returned are to
@@ -258,11 +262,18 @@ def _decode_record(key: str, text: str, uid: str) -> Any:
             )
         if not envelope.uid:
             return UnreadableAnnotations(f"annotation {key} names no object; {remedy}")
-        return msgspec.json.decode(envelope.mark, type=_RECORD_TYPES[key])
+        return _bound_texts(msgspec.json.decode(envelope.mark, type=_RECORD_TYPES[key]))
     except DECODE_ERRORS as error:
         return UnreadableAnnotations(
             f"annotation {key} cannot be read ({shorten(str(error), MAX_ERROR_LENGTH)}); {remedy}"
         )
+
+
+def _bound_texts(record: R) -> R:
+    """Return the record with short, printable texts: everyone who may annotate the workload can write them."""
+    texts = {name: getattr(record, name, "") for name in ("id", "reason", "abandon_reason", "why")}
+    bounded = {name: shorten(text, MAX_TEXT_LENGTH) for name, text in texts.items() if text}
+    return replace(record, **bounded) if any(texts[name] != bounded[name] for name in bounded) else record
 
 
 def _field_name(key: str) -> str:

@@ -13,7 +13,7 @@ from trimtab.api.fields import Bool, Count, Text
 from trimtab.api.kind import AGE_COLUMN, Kind, KindNames, PrinterColumn
 from trimtab.api.model import ApiModel, StatusModel, ValidationRule
 
-_URL = r"^https?://[^/\s]+"
+_URL = r"^https?://[!-.0-~]+(/[!-~]*)?$"
 
 
 class KPIType(StrEnum):
@@ -42,7 +42,7 @@ class KPIProfileSpec(ApiModel):
         ValidationRule(
             field="props",
             message="endpoint must be a URL, such as http://prometheus.monitoring:9090",
-            predicate=lambda self: self.endpoint is None or re.match(_URL, self.endpoint) is not None,
+            predicate=lambda self: self.endpoint is None or re.fullmatch(_URL, self.endpoint) is not None,
             cel="!has(self.props) || !('endpoint' in self.props) "
             rf"|| self.props['endpoint'].matches(r'{_URL}')",
         ),

@@ -17,6 +17,7 @@ from cyclopts import Parameter
 from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.progress import Progress
+from rich.segment import Segment, Segments
 
 from trimtab import atomic_write
 from trimtab.api import Duration, DurationError
@@ -26,6 +27,7 @@ from trimtab.kube.auth import Connection, load_connection
 from trimtab.kube.errors import KubeResponseError, TimedOut, Unauthorized, Unreachable
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.retry import RateLimiter, RetryPolicy
+from trimtab.printable import escape_invisible
 from trimtab.scan import usage_reader
 from trimtab.scan.model import ScanResult, build_failed_scan
 from trimtab.scan.pricing import ResourcePrices
@@ -187,8 +189,15 @@ def render_text(lines: Callable[[int], Iterable[RenderableType]], *, to_file: bo
         highlight=False,
     )
     for line in lines(console.width):
-        console.print(line)
+        console.print(Segments(map(_make_printable, console.render(line))), end="")
     return text.getvalue()
+
+
+def _make_printable(segment: Segment) -> Segment:
+    """Escape control characters, which could rewrite the terminal: texts quote names and messages of others."""
+    if segment.control:
+        return segment
+    return Segment("\n".join(map(escape_invisible, segment.text.split("\n"))), segment.style)
 
 
 def write_output(text: str, path: Path | None) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from trimtab.actuation.resources import Sizes, list_removed, to_manifest
+from trimtab.printable import escape_invisible
 from trimtab.scan.patches.change import ResourceChange
 
 
@@ -38,7 +39,7 @@ def render_edit(path: str, before: str, after: str) -> str:
 def render_command(change: ResourceChange) -> str:
     """Render the `kubectl` command that applies a change, below a comment if the confidence in it is low."""
     command = _render_kubectl(change)
-    return f"# {change.basis}\n{command}" if change.confidence == "low" else command
+    return f"# {escape_invisible(change.basis)}\n{command}" if change.confidence == "low" else command
 
 
 def _render_kubectl(change: ResourceChange) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
+from trimtab.printable import escape_invisible
 from trimtab.scan.model import ScanResult
 from trimtab.scan.pricing import format_money
 from trimtab.scan.render.summary import (
@@ -18,6 +20,9 @@ from trimtab.scan.render.summary import (
 )
 
 HEADER = ("Workload", "Container", "Pods", "CPU", "Memory", "Saves a month", "Severity", "Risk")
+
+_SPECIAL = re.compile(r"[\\`*\[\]|~]")
+_ZERO_WIDTH_SPACE = "\u200b"
 
 MAX_SKIPPED = 100
 """The number of skipped workloads to list: a comment on GitHub holds 65,536 characters."""
@@ -81,4 +86,6 @@ def _render_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterato
 
 
 def _escape(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;")
+    """Escape what would be formatted, load an image, or mention people: a comment quotes texts of others."""
+    escaped = _SPECIAL.sub(r"\\\g<0>", escape_invisible(text).replace("&", "&amp;"))
+    return escaped.replace("<", "&lt;").replace("@", f"@{_ZERO_WIDTH_SPACE}")
