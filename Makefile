@@ -4,19 +4,19 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PYTHONPATH := $(CURDIR)/tests
-# Hundreds of processes are started here, and none should compile what another has compiled.
+# The targets start hundreds of processes; a shared bytecode cache saves each from compiling again.
 unexport PYTHONDONTWRITEBYTECODE
-# Known by content, so a clean checkout need not look at all of it again.
+# A cache by content, so that a clean checkout is not checked from scratch.
 export MYPY_CACHE_DIR := $(or $(TEST_CACHE),$(HOME)/.cache/trimtab)/mypy
 
-# Four processes, each with a cluster of its own, for most tests wait; those of a file stay together, as do the node's.
+# Four processes, each with its own cluster, because most tests wait; the tests of a file stay together, as do those of the node.
 SIDE_BY_SIDE := --numprocesses 4 --dist loadscope --no-loadscope-reorder
 # Real processes on shared cores: an integration test that fails is tried once more, and the summary names it. The others depend
 # on nothing outside their process; tests/conftest.py gives them no second try.
 SECOND_TRY := --reruns 1 -raR
-# What is written in Go, the control planes above all, spends a third less CPU when it does not look for a second core.
+# Programs in Go, above all the control planes, use a third less CPU with one core.
 ONE_CORE_EACH := GOMAXPROCS=1
-# And less again when it seldom collects garbage: kubectl a fifth, an API server a tenth, for 200 MiB that this one takes more.
+# They use less again with rare garbage collection: kubectl a fifth, an API server a tenth, for 200 MiB that this one takes more.
 FEW_COLLECTIONS := GOGC=800 GOMEMLIMIT=700MiB
 
 .PHONY: help setup lint format test all-tests fresh-faults simulate-faults compiled test-fast coverage test-lowest test-deps recordings fuzz soak soak-operator bench audit demo docs reference cluster cluster-down crds lock clean
@@ -50,8 +50,8 @@ lint: setup ## Check style, types and layers
 	lint-imports --no-cache
 	python -m tools.commits
 
-# The linters work beside the builds and the tests, which leave them a part of a core. What fails first does not stop the
-# other: both are told of.
+# The linters run beside the builds and the tests, which leave them a part of a core. A failure of one does not stop the
+# other: both are reported.
 test: compiled ## Run all checks and tests, on a real cluster too
 	@$(MAKE) --no-print-directory --jobs=3 lint all-tests fresh-faults
 
@@ -59,12 +59,12 @@ all-tests: test-deps
 	$(ONE_CORE_EACH) $(FEW_COLLECTIONS) pytest $(SIDE_BY_SIDE) $(SECOND_TRY)
 	python -m harness keep-compiled
 
-# Seeds that nobody has run yet, for a minute beside the tests. The fixed ones among the tests decide, not these.
+# New seeds of the fault simulation, for a minute beside the tests. They do not fail the run; the fixed seeds of the tests do.
 fresh-faults: setup
 	@nice python -m trimtab.lab.faults run $$(date +%s) --hours 0.017 --processes 1 --save $(FINDINGS) \
 	  || echo "A fresh seed of the fault simulation failed: its case is in $(FINDINGS)/. This does not fail the tests."
 
-# Beside the linters, one process compiles the tests of a new checkout: else the four would, each of them all.
+# Beside the linters, one process compiles the tests of a new checkout; otherwise each of the four would compile all.
 compiled: setup
 	[ -d tests/__pycache__ ] || pytest --collect-only --quiet > /dev/null 2>&1 &
 
@@ -77,7 +77,7 @@ coverage: setup ## Measure the branch coverage of the fast tests, and check each
 	coverage combine --quiet
 	python -m tools.coverage_floors
 
-# Its own environment, from pyproject.toml alone: a floor that is too low fails here, and not in somebody's notebook.
+# Its own environment, from pyproject.toml alone: a lower bound that is too low fails here, not on a user's machine.
 LOWEST := .venv/lowest
 test-lowest: setup ## Run fast tests with the lowest versions that pyproject.toml allows
 	uv venv --quiet --clear $(LOWEST)
@@ -88,7 +88,7 @@ test-lowest: setup ## Run fast tests with the lowest versions that pyproject.tom
 	$(LOWEST)/bin/python -m pytest -q -m "not cluster and not postgres" --ignore tests/cli/test_train.py \
 	  tests/api tests/sizing tests/kube tests/usage tests/store tests/cli
 
-recordings: test-deps ## Ask the real peers again, and write down anew what the fast tests compare with
+recordings: test-deps ## Record the answers of the real peers again, for the fast tests
 	TEST_RECORD=1 pytest --numprocesses 0 tests/sizing/strategies/test_vpa.py tests/sizing/strategies/test_vpa_checkpoint.py \
 	  tests/usage/prometheus
 
@@ -97,7 +97,7 @@ test-deps: setup ## Install and build what the tests run against (once: about 15
 
 # Its table goes into docs/research/security-2026-11.md. Failing inputs are left in fuzz-findings/.
 FUZZ_INPUTS := 10000
-fuzz: setup ## Feed hostile inputs to all that parses them: FUZZ_INPUTS (10000) to each target
+fuzz: setup ## Feed hostile inputs to all parsers: FUZZ_INPUTS (10000) to each target
 	python -m security.fuzz --inputs $(FUZZ_INPUTS)
 
 # With RAY=HOST:PORT on the machines of that cluster.
@@ -110,16 +110,16 @@ simulate-faults: setup ## Simulate faults for HOURS (1) with new seeds, save wha
 soak: test-deps ## Ten minutes of random faults between an informer and the API server
 	TEST_SOAK_SECONDS=600 pytest -s --timeout=900 tests/integration/kube/cache/test_soak.py
 
-soak-operator: test-deps ## Kill 100 leaders of the operator, and take Prometheus and the API server away for long
+soak-operator: test-deps ## Kill 100 leaders of the operator, with long outages of Prometheus and the API server
 	TEST_KILLS=100 pytest -v -s tests/integration/operator/test_soak.py
 	TEST_KILLS=100 pytest -v -s tests/integration/e2e/test_operator.py -k killed_at_random_moments
 
-# These two take recordings that have to be named: each file says which.
+# These two benchmarks need recordings: each file names them.
 BY_HAND := bench/effects.py bench/fit_workloads.py
-bench: test-deps ## Measure ourselves beside our peers: all of bench/, or one with BENCH=informer; TRACES=FOLDER has recordings
+bench: test-deps ## Compare ourselves with our peers: all of bench/, or one with BENCH=informer; TRACES=FOLDER has recordings
 	@for file in $(if $(BENCH),bench/$(BENCH).py,$(filter-out $(BY_HAND),$(sort $(wildcard bench/*.py)))); do echo "==> $$file"; python "$$file"; done
 
-# Fails where the advisories of a package cannot be had, as behind a mirror without them.
+# Fails if the advisories of a package are unavailable, as behind a mirror without them.
 audit: setup ## Compare the locked packages of the image with the known vulnerabilities
 	uv tool run --from 'pip-audit>=2.9,<3' pip-audit --strict --require-hashes --disable-pip --requirement requirements-runtime.lock
 
@@ -130,14 +130,14 @@ docs: setup ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 mkdocs build --strict # --quiet would hide warnings from --strict
 	@echo "open site/index.html, or run: mkdocs serve"
 
-reference: setup ## Write docs/reference anew from the code
+reference: setup ## Generate docs/reference from the code
 	python -m trimtab.cli.docsgen docs/reference
 
-format: setup ## Rewrite the code as the linter wants it
+format: setup ## Format the code and fix what the linter can
 	ruff check --fix .
 	ruff format .
 
-crds: setup ## Write deploy/crds anew from the models in trimtab.api
+crds: setup ## Generate deploy/crds from the models in trimtab.api
 	trimtab crds --directory deploy/crds
 
 # requirements.lock has all that a checkout uses; the other two are parts of it, at the same versions: what the image runs,
@@ -151,8 +151,8 @@ lock: setup ## Renew the locks from pyproject.toml
 cluster: setup ## Start a real Kubernetes here, in the background, and say how to use it
 	@python -m harness up --node
 
-cluster-down: setup ## End that Kubernetes
+cluster-down: setup ## Stop that Kubernetes
 	@python -m harness down
 
-clean: ## Remove what was made here (what was built outside stays: ~/.cache/trimtab)
+clean: ## Remove what was built here (~/.cache/trimtab stays)
 	rm -rf .venv site build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -3,7 +3,7 @@
 {{ .root.Files.Get (printf "files/%s" .file) | replace "trimtab-system" .root.Release.Namespace }}
 {{- end -}}
 
-{{/* Not empty if the cluster has ValidatingAdmissionPolicies and they are wanted. */}}
+{{/* Not empty if the cluster has ValidatingAdmissionPolicies and the values enable them. */}}
 {{- define "trimtab.hasAdmissionPolicies" -}}
 {{- if and .Values.admissionPolicies.enabled (semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version) }}yes{{ end -}}
 {{- end -}}
@@ -12,7 +12,7 @@
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end -}}
 
-{{/* What a pod has by the values: image, resources, variables, and where it may run. Takes root, values, workload. */}}
+{{/* The fields of a pod that the values set: image, resources, variables, scheduling. Takes root, values, workload. */}}
 {{- define "trimtab.adjusted" -}}
 {{- $pod := .workload.spec.template.spec -}}
 {{- $container := index $pod.containers 0 -}}
@@ -20,7 +20,7 @@
 {{- $_ := set $container "imagePullPolicy" .root.Values.image.pullPolicy -}}
 {{- $_ := set $container "resources" .values.resources -}}
 {{- range .values.env }}
-{{- /* A number as it is written: of 1000000 toString makes 1e+06. */}}
+{{- /* A number in plain notation: toString would turn 1000000 into 1e+06. */}}
 {{- if and (hasKey . "value") (not (kindIs "string" .value)) }}{{ $_ := set . "value" (toJson .value) }}{{ end -}}
 {{- $_ := set $container "env" (append ($container.env | default list) .) -}}
 {{- end -}}
