@@ -28,9 +28,9 @@ from trimtab.actuation.change_annotations import (
     ChangeAnnotations,
     OngoingChange,
     Phase,
+    PodHealth,
     UpdateMethod,
 )
-from trimtab.actuation.decide.health import PodHealth
 from trimtab.actuation.decide.transitions import next_actions
 from trimtab.actuation.effective_size import PodSync, effective_containers, effective_sizes, raise_cpu
 from trimtab.actuation.resources import Sizes, merge_sizes

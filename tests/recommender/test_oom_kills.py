@@ -10,9 +10,9 @@ from trimtab.actuation.change_annotations import (
     ChangeAnnotations,
     OngoingChange,
     Phase,
+    PodHealth,
     UpdateMethod,
 )
-from trimtab.actuation.decide.health import PodHealth
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.api.quantity import MIB
 from trimtab.kube.kinds.pods import Container, ContainerTermination, Pod, Resources

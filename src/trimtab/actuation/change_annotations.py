@@ -22,7 +22,6 @@ import msgspec
 from msgspec.structs import replace
 
 from trimtab.actuation.deadlines import DEADLINES
-from trimtab.actuation.decide.health import PodHealth
 from trimtab.actuation.resources import NO_LIMITS, SizeLimits, Sizes, container_sizes
 from trimtab.kube.errors import DECODE_ERRORS
 from trimtab.kube.kinds.pods import Pod, Resources
@@ -61,6 +60,24 @@ class UpdateMethod(StrEnum):
     """Trimtab evicts the pods one by one, and their controller recreates them from the changed template."""
     TEMPLATE = "Template"
     """Running pods keep their size; later pods are created from the changed template."""
+
+
+class PodHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The number of pods that restarted, were OOM killed or are not ready, and how much they were throttled."""
+
+    pods: int
+    restarted: int = 0
+    killed: int = 0
+    unready: int = 0
+    throttled: float | None = None
+    watched: int = 0
+    """Seconds in which restarts were counted, summed over all pods."""
+    restarted_in_hour: int = 0
+    killed_in_hour: int = 0
+    watched_in_hour: int = 0
+    """Seconds of the last hour in which restarts were counted. Events that became more frequent before a
+    change are not its doing.
+    """
 
 
 class OngoingChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -19,6 +19,15 @@ from trimtab.scan.usage_model import UsageTotals
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.recommendation import Recommendation
 
+SHORT_KINDS = {
+    "Deployment": "deploy",
+    "StatefulSet": "sts",
+    "DaemonSet": "ds",
+    "ReplicaSet": "rs",
+    "CronJob": "cron",
+    "Job": "job",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerFinding:

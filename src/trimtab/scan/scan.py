@@ -19,9 +19,8 @@ from trimtab.recommender.cohort import StrategySpec
 from trimtab.recommender.workload import POD_LEVEL_RESOURCES, strategy_spec_from_policy
 from trimtab.scan.assessor import DAY, Assessor
 from trimtab.scan.cluster_snapshot import ClusterSnapshot, list_selected_uids, take_snapshot
-from trimtab.scan.model import ScanResult, SkippedWorkload, WorkloadFinding
+from trimtab.scan.model import SHORT_KINDS, ScanResult, SkippedWorkload, WorkloadFinding
 from trimtab.scan.pricing import ResourcePrices
-from trimtab.scan.render.summary import SHORT_KINDS
 from trimtab.scan.source_selection import SelectedSource
 from trimtab.scan.usage_model import UsageModel
 from trimtab.scan.usage_reader import ReadPlan, ReportProgress, plan_read, read_usage

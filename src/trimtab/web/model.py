@@ -7,17 +7,36 @@ are also the format of the snapshot file, so removing a field requires a new ver
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
 
+from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.workloads import WorkloadKey
 
+PodName = tuple[str, str]
+"""The namespace and name of a pod."""
 CurveValues = tuple[float | None, ...]
 """The values of a curve at the times of a plot; None stands for missing data."""
 
 
 class ViewRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """The base of all records that the pages show."""
+
+
+class ActionError(TrimtabError):
+    """The reason why an action was not run."""
+
+
+class PodUsageSample(NamedTuple):
+    """The usage of all containers of a pod at its last sample."""
+
+    cpu: float
+    """The CPU usage in cores."""
+    memory: float
+    """The memory usage in bytes."""
+    sampled_at: float
+    """The Unix time of the newest sample."""
 
 
 class CurveRole(StrEnum):

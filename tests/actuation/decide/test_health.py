@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from actuation.builders import MIB, NOW, desired_change, observation, pod, start_change, workload
 from actuation.world import KEY, World, run
 from trimtab.actuation.actions import WriteAnnotations
-from trimtab.actuation.change_annotations import ChangeAnnotations, OngoingChange, Phase
+from trimtab.actuation.change_annotations import ChangeAnnotations, OngoingChange, Phase, PodHealth
 from trimtab.actuation.deadlines import DEADLINES
 from trimtab.actuation.decide.health import (
     SIGNIFICANCE,
     HarmSignals,
-    PodHealth,
     _binomial_tail,
     compare_health,
     health_before,

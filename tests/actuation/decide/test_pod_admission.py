@@ -25,9 +25,9 @@ from trimtab.actuation.change_annotations import (
     ChangeAnnotations,
     OngoingChange,
     Phase,
+    PodHealth,
     UpdateMethod,
 )
-from trimtab.actuation.decide.health import PodHealth
 from trimtab.actuation.decide.pod_admission import admission_size
 from trimtab.actuation.decide.sync_pods import sync_work
 from trimtab.actuation.effective_size import raise_cpu

@@ -41,6 +41,7 @@ from trimtab.actuation.change_annotations import (
     ChangeAnnotations,
     OngoingChange,
     Phase,
+    PodHealth,
     RevertRecord,
     UpdateMethod,
     decode_change_annotations,
@@ -49,7 +50,6 @@ from trimtab.actuation.change_annotations import (
 from trimtab.actuation.deadlines import DEADLINES
 from trimtab.actuation.decide.health import (
     HarmSignals,
-    PodHealth,
     ThrottlingSample,
     compare_health,
     health_since,

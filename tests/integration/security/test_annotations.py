@@ -13,10 +13,10 @@ from trimtab.actuation.change_annotations import (
     ChangeAnnotations,
     OngoingChange,
     Phase,
+    PodHealth,
     UpdateMethod,
     encode_change_annotations,
 )
-from trimtab.actuation.decide.health import PodHealth
 from trimtab.actuation.hold import HOLD_ANNOTATION
 from trimtab.api.quantity import Quantity
 from trimtab.kube.kinds.pods import Resources

@@ -14,11 +14,11 @@ from trimtab.actuation.change_annotations import (
     ChangeAnnotations,
     OngoingChange,
     Phase,
+    PodHealth,
     RevertRecord,
     UpdateMethod,
     encode_change_annotations,
 )
-from trimtab.actuation.decide.health import PodHealth
 from trimtab.actuation.executor import ReconcileResult
 from trimtab.actuation.hold import HOLD_ANNOTATION
 from trimtab.api.intent import IntentSpec, ObjectiveSpec, TargetRef

@@ -22,11 +22,11 @@ from trimtab.actuation.change_annotations import (
     ChangeAnnotations,
     OngoingChange,
     Phase,
+    PodHealth,
     RevertRecord,
     UpdateMethod,
     encode_change_annotations,
 )
-from trimtab.actuation.decide.health import PodHealth
 from trimtab.actuation.decide.maintenance_windows import next_opening, open_seconds
 from trimtab.actuation.decide.transitions import decide
 from trimtab.actuation.hold import HOLD_ANNOTATION, Hold, read_hold

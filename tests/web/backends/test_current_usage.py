@@ -26,10 +26,10 @@ from trimtab.usage.source import UsageQuery
 from trimtab.usage.usage import PodContainer, Usage
 from trimtab.web.app import build_app
 from trimtab.web.auth import LocalAccess
-from trimtab.web.backends.current_usage import CurrentUsage, PodUsageSample, sum_by_pod
+from trimtab.web.backends.current_usage import CurrentUsage, sum_by_pod
 from trimtab.web.backends.live import LiveBackend
 from trimtab.web.demo.cluster import STEP, build_scenario
-from trimtab.web.model import Overview
+from trimtab.web.model import Overview, PodUsageSample
 from trimtab.web.server import serve_dashboard
 
 HOUR = 3600.0

@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-import msgspec
-
+from trimtab.actuation.change_annotations import PodHealth
 from trimtab.actuation.deadlines import DEADLINES
 from trimtab.kube.kinds.pods import ContainerTermination, Pod
 
@@ -57,24 +56,6 @@ class HarmSignals:
 
     guardrails: Mapping[str, bool | None] = field(default_factory=dict)
     """The state of each guardrail by name: whether it holds."""
-
-
-class PodHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The number of pods that restarted, were OOM killed or are not ready, and how much they were throttled."""
-
-    pods: int
-    restarted: int = 0
-    killed: int = 0
-    unready: int = 0
-    throttled: float | None = None
-    watched: int = 0
-    """Seconds in which restarts were counted, summed over all pods."""
-    restarted_in_hour: int = 0
-    killed_in_hour: int = 0
-    watched_in_hour: int = 0
-    """Seconds of the last hour in which restarts were counted. Events that became more frequent before a
-    change are not its doing.
-    """
 
 
 @dataclass(frozen=True, slots=True)

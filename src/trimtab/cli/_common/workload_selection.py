@@ -15,10 +15,9 @@ from trimtab.cli._common.scan_options import ScanOptions
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.plural import format_time_span, pluralize
-from trimtab.scan.model import SkippedWorkload, WorkloadFinding
+from trimtab.scan.model import SHORT_KINDS, SkippedWorkload, WorkloadFinding
 from trimtab.scan.patches.change import ResourceChange, build_change, missing_containers_reason
 from trimtab.scan.patches.render import render_diff
-from trimtab.scan.render.summary import SHORT_KINDS
 from trimtab.scan.scan import WorkloadFilter
 
 LEAST_HISTORY = 3600.0

@@ -7,17 +7,9 @@ from collections.abc import Iterable
 from trimtab.api.quantity import ResourceName, format_short
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.plural import format_time_span, pluralize
-from trimtab.scan.model import ContainerFinding, ScanResult, WorkloadFinding
+from trimtab.scan.model import SHORT_KINDS, ContainerFinding, ScanResult, WorkloadFinding
 from trimtab.scan.pricing import format_money, format_share
 
-SHORT_KINDS = {
-    "Deployment": "deploy",
-    "StatefulSet": "sts",
-    "DaemonSet": "ds",
-    "ReplicaSet": "rs",
-    "CronJob": "cron",
-    "Job": "job",
-}
 SHORT_HISTORY = 86400.0
 """The seconds of usage below which a scan says that its recommendations are rough."""
 _NEARLY_ALL = 0.9

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Self, TypeVar
@@ -19,7 +19,6 @@ from trimtab.usage.errors import UsageError
 from trimtab.usage.http_client import UsageHttpClient
 from trimtab.usage.prometheus.endpoint import Endpoint, find_endpoints
 from trimtab.usage.prometheus.query_scheduler import P, PartQuery, QueryScheduler
-from trimtab.usage.prometheus.remote_read.protocol import HEADERS, STREAMED_CONTENT_TYPE
 from trimtab.usage.prometheus.response import (
     MatrixSeries,
     TimeGrid,
@@ -182,13 +181,18 @@ class PrometheusClient:
             grid, lambda http: http.get(f"/api/v1/label/{label}/values", query, decode_strings)
         )
 
-    async def remote_read(self, request: bytes, grid: TimeGrid, read: Callable[[bytes], T]) -> T:
-        """Send a remote read request and return what `read` makes of the raw samples."""
+    async def post_read(
+        self,
+        request: bytes,
+        grid: TimeGrid,
+        read: Callable[[bytes], T],
+        *,
+        headers: Mapping[str, str],
+        content_type: str,
+    ) -> T:
+        """Send a remote read request and return what `read` makes of the response."""
         return await self._send(
-            grid,
-            lambda http: http.post_body(
-                "/api/v1/read", request, HEADERS, read, expected=STREAMED_CONTENT_TYPE
-            ),
+            grid, lambda http: http.post_body("/api/v1/read", request, headers, read, expected=content_type)
         )
 
     async def run_all(self, parts: Iterable[P], query: PartQuery[P]) -> None:

@@ -9,8 +9,8 @@ from aiohttp import web
 
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.web.auth import Access, Viewer
-from trimtab.web.backends.backend import ActionError, DashboardBackend
-from trimtab.web.model import WorkloadAction
+from trimtab.web.backends.backend import DashboardBackend
+from trimtab.web.model import ActionError, WorkloadAction
 from trimtab.web.rendering import PageError, TemplateRenderer
 from trimtab.web.sessions import current_session
 

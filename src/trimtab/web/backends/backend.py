@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.web.model import (
     HistoryEntry,
@@ -20,10 +19,6 @@ from trimtab.web.model import (
     WorkloadDetail,
     WorkloadRow,
 )
-
-
-class ActionError(TrimtabError):
-    """The reason why an action was not run."""
 
 
 class DashboardBackend(Protocol):

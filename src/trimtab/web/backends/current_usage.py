@@ -15,20 +15,7 @@ from typing import NamedTuple
 from trimtab.operator.views import UsageReader
 from trimtab.usage.errors import UsageError
 from trimtab.usage.usage import Usage
-
-PodName = tuple[str, str]
-"""The namespace and name of a pod."""
-
-
-class PodUsageSample(NamedTuple):
-    """The usage of all containers of a pod at its last sample."""
-
-    cpu: float
-    """The CPU usage in cores."""
-    memory: float
-    """The memory usage in bytes."""
-    sampled_at: float
-    """The Unix time of the newest sample."""
+from trimtab.web.model import PodName, PodUsageSample
 
 
 class _SourceUsage(NamedTuple):

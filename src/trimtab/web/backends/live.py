@@ -22,15 +22,17 @@ from trimtab.operator.views import OperatorViews, WorkloadView
 from trimtab.scan.pricing import ResourcePrices
 from trimtab.store import DamagedStateError, StateKey, StoreError
 from trimtab.store import HistoryRecord as Stored
-from trimtab.web.actions import holds
-from trimtab.web.backends.backend import ActionError
-from trimtab.web.backends.current_usage import CurrentUsage, PodName, PodUsageSample
+from trimtab.web.backends import holds
+from trimtab.web.backends.current_usage import CurrentUsage
 from trimtab.web.model import (
+    ActionError,
     CostSummary,
     HistoryEntry,
     IntentView,
     NodeSummary,
     Overview,
+    PodName,
+    PodUsageSample,
     WorkloadAction,
     WorkloadDetail,
     WorkloadRow,

@@ -14,8 +14,9 @@ import msgspec
 from trimtab.errors import TrimtabError
 from trimtab.kube.errors import DECODE_ERRORS
 from trimtab.kube.kinds.workloads import WorkloadKey
-from trimtab.web.backends.backend import ActionError, DashboardBackend
+from trimtab.web.backends.backend import DashboardBackend
 from trimtab.web.model import (
+    ActionError,
     HistoryEntry,
     IntentView,
     NodeSummary,

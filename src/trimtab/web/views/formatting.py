@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 from trimtab.api.quantity import format_short
 from trimtab.plural import pluralize
+from trimtab.scan.model import SHORT_KINDS
 from trimtab.scan.pricing import format_money, format_share
-from trimtab.scan.render.summary import SHORT_KINDS
 
 NO_VALUE = "\u2013"
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0

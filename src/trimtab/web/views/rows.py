@@ -16,8 +16,7 @@ from trimtab.scan.risk import assess_risks
 from trimtab.scan.usage_model import UsageTotals
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.policy_rules import PolicyRules
-from trimtab.web.backends.current_usage import PodName, PodUsageSample
-from trimtab.web.model import KnobSummary, NodeSummary, TierSummary, WorkloadRow
+from trimtab.web.model import KnobSummary, NodeSummary, PodName, PodUsageSample, TierSummary, WorkloadRow
 from trimtab.web.views.resources import sum_sizes
 
 UNMANAGED = "Unmanaged"

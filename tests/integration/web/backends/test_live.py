@@ -13,9 +13,8 @@ from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.client import Client, Object
 from trimtab.kube.rest.resources import DEPLOYMENTS
 from trimtab.kube.rest.retry import RateLimiter
-from trimtab.web.backends.backend import ActionError
 from trimtab.web.backends.live import LiveBackend
-from trimtab.web.model import WorkloadAction
+from trimtab.web.model import ActionError, WorkloadAction
 
 
 @pytest.fixture

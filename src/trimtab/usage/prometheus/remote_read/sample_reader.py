@@ -15,7 +15,12 @@ import numpy as np
 from trimtab.usage.errors import UsageResponseError
 from trimtab.usage.prometheus.client import PrometheusClient
 from trimtab.usage.prometheus.columns import ContainerNames, SampleColumns
-from trimtab.usage.prometheus.remote_read.protocol import decode_response, encode_request
+from trimtab.usage.prometheus.remote_read.protocol import (
+    HEADERS,
+    STREAMED_CONTENT_TYPE,
+    decode_response,
+    encode_request,
+)
 from trimtab.usage.prometheus.remote_read.range_functions import evaluate_windows
 from trimtab.usage.prometheus.response import TimeGrid
 from trimtab.usage.prometheus.schema import (
@@ -99,7 +104,9 @@ class RemoteSampleReader:
                 raise UsageResponseError("the response has a damaged chunk of samples")
             return _sum_over_cpus(SeriesRows(labels, values))
 
-        return await self.client.remote_read(request, grid, read)
+        return await self.client.post_read(
+            request, grid, read, headers=HEADERS, content_type=STREAMED_CONTENT_TYPE
+        )
 
 
 def _sum_over_cpus(rows: SeriesRows) -> SeriesRows:

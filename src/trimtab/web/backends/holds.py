@@ -18,8 +18,7 @@ from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.operator.views import OperatorViews, WorkloadView
 from trimtab.store import HistoryRecord, StoreError
-from trimtab.web.backends.backend import ActionError
-from trimtab.web.model import WorkloadAction
+from trimtab.web.model import ActionError, WorkloadAction
 
 log = structlog.get_logger(__name__)
 
