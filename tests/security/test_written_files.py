@@ -24,12 +24,12 @@ from trimtab.actuation.change_annotations import (
     ChangeAnnotations,
     OngoingChange,
     Phase,
+    PodHealth,
     RevertRecord,
     UpdateMethod,
     decode_change_annotations,
     encode_change_annotations,
 )
-from trimtab.actuation.decide.health import PodHealth
 from trimtab.api.kpiprofile import KPIProfileSpec
 from trimtab.atomic_write import check_file_name
 from trimtab.cli._common.scan_options import render_text

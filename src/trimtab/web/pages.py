@@ -11,8 +11,7 @@ import msgspec
 from aiohttp import web
 
 from trimtab.kube.kinds.workloads import WorkloadKey
-from trimtab.web.actions.permissions import PermissionCache
-from trimtab.web.auth import Access
+from trimtab.web.auth import Access, PermissionCache
 from trimtab.web.backends.backend import DashboardBackend
 from trimtab.web.backends.snapshot import take_snapshot
 from trimtab.web.model import HistoryEntry, Plot, WorkloadDetail, WorkloadRow

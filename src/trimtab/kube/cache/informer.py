@@ -22,7 +22,6 @@ import structlog
 from prometheus_client import Counter, Gauge
 
 from trimtab.aio import task_group
-from trimtab.kube.cache.failure_aggregator import FailureAggregator
 from trimtab.kube.cache.list_pages import PageDecoder, log_ignored
 from trimtab.kube.cache.projection import Projection, R, parse_resource_version
 from trimtab.kube.cache.store import Cache, Index
@@ -72,6 +71,29 @@ class WatchTimeouts:
     backoff: Backoff = field(default_factory=lambda: Backoff(first=0.5, ceiling=30.0))
     verify_interval: float = 300.0
     """The average time between two comparisons of a page of the list with the cache."""
+
+
+class FailureAggregator:
+    """Collects the failures of informers for a moment, and logs them together: an API server that goes away interrupts
+    all of them at once.
+    """
+
+    def __init__(self, delay: float = 1.0) -> None:
+        self._delay = delay
+        self._pending: dict[str, dict[str, str]] = {}
+
+    def report(self, resource: str, error: KubeError) -> None:
+        if not self._pending:
+            asyncio.get_running_loop().call_later(self._delay, self._log_failures)
+        # The text of a permanent error names its resource, so group by text; a transient error concerns the server,
+        # so group by class.
+        cause = type(error).__name__ if error.transient else describe(error)
+        self._pending.setdefault(cause, {})[resource] = describe(error)
+
+    def _log_failures(self) -> None:
+        found, self._pending = self._pending, {}
+        for errors in found.values():
+            log.warning("informer.failed", resources=", ".join(errors), error=next(iter(errors.values())))
 
 
 class Informer(Generic[R]):

@@ -14,8 +14,7 @@ from typing import Any, Never, Protocol
 
 import structlog
 
-from trimtab.kube.cache.failure_aggregator import FailureAggregator
-from trimtab.kube.cache.informer import Informer, Scope, WatchTimeouts
+from trimtab.kube.cache.informer import FailureAggregator, Informer, Scope, WatchTimeouts
 from trimtab.kube.cache.projection import Projection, R
 from trimtab.kube.cache.store import Cache, Index
 from trimtab.kube.errors import Forbidden, KubeError, describe

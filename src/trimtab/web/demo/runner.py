@@ -6,16 +6,19 @@ The simulated days run at full speed; then time goes on slowly, so that viewers 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Never
 
+import numpy as np
+
+from trimtab.kube.kinds.custom import NodeReport
 from trimtab.kube.rest.resources import INTENTS, KPI_PROFILES
 from trimtab.lab.simulator.simulation import Simulation
+from trimtab.lab.simulator.world import SimulatedWorld
 from trimtab.operator.config.intents import IntentSettings
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.web.backends.live import LiveBackend
-from trimtab.web.demo.agents import simulate_reports
 from trimtab.web.demo.cluster import (
     DAY,
     INTENT_TARGET,
@@ -122,3 +125,24 @@ async def open_demo(*, days: float, seed: int) -> AsyncIterator[DemoRunner]:
         runner = DemoRunner(simulation, days=days)
         await runner.backend.refresh()  # show the initial state
         yield runner
+
+
+def simulate_reports(world: SimulatedWorld) -> Iterator[NodeReport]:
+    """Yield the report of each node's agent, as of the last step: the pressure, from the simulated usage.
+
+    Reports have no knobs, because the lab has no kernel.
+    """
+    rows, physical = world.container_arrays, world.nodes.physical
+    containers = rows.containers
+    is_running = (containers.node >= 0) & (containers.runs_from <= world.now)
+    nodes, node_count = containers.node[is_running], len(world.nodes.names)
+    wanted = np.bincount(nodes, rows.cpu_demand[is_running], node_count)
+    got = np.bincount(nodes, np.minimum(containers.cpu[is_running], rows.cpu_demand[is_running]), node_count)
+    for node, name in enumerate(world.nodes.names):
+        waited = 1.0 - float(got[node] / wanted[node]) if wanted[node] > 0 else 0.0
+        full = float(physical.memory[node] / physical.memory_capacity[node])
+        yield NodeReport(
+            name=name,
+            reported_at=world.control_time,
+            pressure=(("cpu", waited), ("memory", max(0.0, full - 0.9) * 10)),
+        )
