@@ -28,7 +28,7 @@ from trimtab.actuation.change_annotations import AppliedSizes, ChangeAnnotations
 from trimtab.actuation.deadlines import DEADLINES
 from trimtab.actuation.decide.observation import DesiredChange, Observation
 from trimtab.actuation.decide.transitions import next_actions
-from trimtab.actuation.executor import ChangeExecutor
+from trimtab.actuation.executor import UNKNOWN_REQUESTER, ChangeExecutor, Requester
 from trimtab.actuation.hold import Hold
 from trimtab.actuation.resources import format_sizes, limit_memory_decrease
 from trimtab.api.duration import Duration
@@ -45,11 +45,13 @@ requests = st.builds(resources, cpu=st.integers(10, 4000), memory=st.integers(32
 kinds = st.sampled_from([DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, REPLICA_SETS])
 
 
-def drive(world: World, wanted: DesiredChange, *, steps: int = 40) -> None:
+def drive(
+    world: World, wanted: DesiredChange, *, steps: int = 40, requester: Requester = UNKNOWN_REQUESTER
+) -> None:
     """Reconcile until there is nothing more to do."""
     actuator = ChangeExecutor(world, world.records, may_write=lambda: True)
     for _ in range(steps):
-        report = run(actuator.reconcile(KEY, wanted, now=world.now))
+        report = run(actuator.reconcile(KEY, wanted, now=world.now, requester=requester))
         assert report
         if report.state in {WorkloadState.APPLIED, WorkloadState.REVERTED}:
             return
@@ -552,10 +554,8 @@ def test_change_evicts_no_pod_while_one_is_missing() -> None:
 
 def test_executor_names_the_workload_and_who_asked_in_events() -> None:
     world = World(template={"web": SMALL}, replicas=1)
-    wanted = replace(
-        desired_change({"web": LARGE}, needed_memory=PLENTY, canary=QUICK), requested_by="policy shop/all"
-    )
-    drive(world, wanted, steps=40)
+    wanted = desired_change({"web": LARGE}, needed_memory=PLENTY, canary=QUICK)
+    drive(world, wanted, requester=Requester(policy="shop/all"))
     messages = {reason: message for _, reason, message in world.events}
     assert set(messages) == {"Resizing", "Resized"}
     assert all(message.startswith("Deployment web: resi") for message in messages.values())

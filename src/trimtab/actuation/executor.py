@@ -301,7 +301,12 @@ class ChangeExecutor:
             elif isinstance(action, EmitEvent):
                 # An event of an action that waits for a slot would report what is not done yet.
                 if not slot_times:
-                    self._emit(observation, action, transition=decision.transition.id)
+                    self._emit(
+                        observation,
+                        action,
+                        transition=decision.transition.id,
+                        requester=_describe_requester(decision, memory),
+                    )
             elif (slot_time := self._slot_time(action, observation, memory)) > observation.now:
                 slot_times.append(slot_time)
             else:
@@ -439,10 +444,12 @@ class ChangeExecutor:
         memory.local = replace(memory.local, rejections=rejections)
         return None
 
-    def _emit(self, observation: Observation, emit: EmitEvent, *, transition: str) -> None:
+    def _emit(
+        self, observation: Observation, emit: EmitEvent, *, transition: str, requester: str = ""
+    ) -> None:
         workload, reason = observation.workload, emit.reason
         # `kubectl get events -o jsonpath` and alerts on Events show the message without its object.
-        message = f"{workload.kind} {workload.name}: {emit.message}"
+        message = f"{workload.kind} {workload.name}: {emit.message}{requester}"
         log.info(
             "actuation.event",
             workload=str(workload.key),
@@ -451,6 +458,12 @@ class ChangeExecutor:
             transition=transition,
         )
         self._cluster.emit(workload, type=emit.type, reason=reason, message=message)
+
+
+def _describe_requester(decision: Decision, memory: _Memory) -> str:
+    """Return who asks for a change that starts, for its Event."""
+    starts = decision.source is State.IDLE and decision.target is not State.IDLE
+    return f"; requested by {memory.requester}" if starts and memory.requester != UNKNOWN_REQUESTER else ""
 
 
 def _describe_write(action: ChangeAction) -> str:

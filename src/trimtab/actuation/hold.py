@@ -73,7 +73,6 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             stabilization=0,
             computed_from=None,
             excluded_containers=frozenset(),
-            requested_by=self.author,
         )
 
 

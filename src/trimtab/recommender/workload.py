@@ -171,7 +171,6 @@ class WorkloadRecommendation:
         *,
         can_resize_in_place: bool,
         blocked_reason: str,
-        requested_by: str = "",
         usage_error: str = "",
         hold_reason: str = "",
     ) -> DesiredChange:
@@ -189,7 +188,6 @@ class WorkloadRecommendation:
             stabilization=int(self.stabilization),
             computed_from=self.effective,
             excluded_containers=self.excluded_containers,
-            requested_by=requested_by,
         )
 
 

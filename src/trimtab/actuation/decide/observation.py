@@ -87,9 +87,6 @@ class DesiredChange:
     excluded_containers: frozenset[str] = frozenset()
     """Containers that the policy does not size: they keep what they were created with."""
 
-    requested_by: str = ""
-    """The policy, Intent or person that asks for the change, as Events name it."""
-
     size_limits: SizeLimits = NO_LIMITS
     """The bounds of the sizes in annotations, which everyone who may annotate the workload can write."""
 

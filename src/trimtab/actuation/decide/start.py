@@ -174,11 +174,10 @@ def start_change(observation: Observation) -> list[ChangeAction]:
     noted = msgspec.structs.replace(observation.annotations, change=change)
     sizes = f"from {format_sizes(change.before)} to {format_sizes(change.after)}"
     priority = Priority.INCREASE if has_increase(change.before, change.after) else Priority.DECREASE
+    cause = " after an OOM kill" if observation.desired.is_urgent else ""
     return [
         WriteAnnotations(noted, start_priority=priority),
-        EmitEvent(
-            "Normal", "Resizing", f"resizing {sizes}, {_describe_start(change)}{_describe_cause(observation)}"
-        ),
+        EmitEvent("Normal", "Resizing", f"resizing {sizes}, {_describe_start(change)}{cause}"),
     ]
 
 
@@ -343,10 +342,3 @@ def _describe_start(change: OngoingChange) -> str:
     return (
         "all pods at once" if change.method is UpdateMethod.IN_PLACE else f"by {_METHOD_NAMES[change.method]}"
     )
-
-
-def _describe_cause(observation: Observation) -> str:
-    """Return who asks for the change, and whether an OOM kill is the reason."""
-    desired = observation.desired
-    after_kill = " after an OOM kill" if desired.is_urgent else ""
-    return f"; requested by {desired.requested_by}{after_kill}" if desired.requested_by else after_kill

@@ -310,7 +310,6 @@ class PlanExecutor:
             hold_reason=str(read_hold(workload.annotations) or ""),
             computed_from=effective,
             size_limits=self._size_limits(workload.namespace),
-            requested_by=f"Intent {observation.intent}",
         )
         if not self._may_write():
             return None

@@ -332,7 +332,6 @@ class SizingReconciler:
             or self._unsynced_reason(),
             usage_error=self._recommender.ingester_for(policy.strategy_spec).last_error,
             hold_reason=str(hold) if hold else "",
-            requested_by=f"policy {policy.name}",
         )
         # Before Kubernetes 1.34 the API server rejects a lower memory limit in place, and with it the whole
         # resize.
