@@ -1,4 +1,4 @@
-"""What the node agent itself takes: CPU, memory and time a round, on real cgroups of this machine, at one second.
+"""The cost of the node agent itself: CPU, memory and time a round, on real cgroups of this machine, at one second.
 
     python bench/agent.py             110 pods of 2 containers, with the real API server beside it: the whole agent
     python bench/agent.py --alone     without an API server: looks and measures, and neither reports nor acts
@@ -74,7 +74,7 @@ app = App(help=__doc__)
 
 @dataclass(frozen=True)
 class Taken:
-    """What a process has taken so far."""
+    """The resources that a process has used so far."""
 
     cpu: float
     resident: int
@@ -163,7 +163,7 @@ def _set(cluster: Cluster, *scene: dict[str, object]) -> None:
 
 
 def _beside_kubelet(stack: ExitStack, folder: Path, *, pods: int, containers: int, seconds: int) -> None:
-    """What both take for the same pods in the same seconds."""
+    """Measure both for the same pods in the same seconds."""
     cluster = stack.enter_context(Cluster.start(folder / "cluster", node=True))
     _set(cluster, POLICY)
     for number in range(pods):
@@ -197,7 +197,7 @@ def _beside_kubelet(stack: ExitStack, folder: Path, *, pods: int, containers: in
 
 
 def _profile(cluster: Cluster, folder: Path, kind: str, seconds: int) -> Path:
-    """What the kubelet does in the seconds from now."""
+    """Profile the kubelet in the seconds from now."""
     context = ssl.create_default_context(cafile=str(cluster.ca))
     context.load_cert_chain(cluster.client_cert, cluster.client_key)
     assert cluster.node is not None
@@ -209,7 +209,7 @@ def _profile(cluster: Cluster, folder: Path, kind: str, seconds: int) -> Path:
 
 
 def _share(profile: Path, functions: str, *flags: str) -> tuple[float, float]:
-    """How much of a profile has one of these functions on its stack, and how much there is: seconds or bytes."""
+    """Return the part of a profile with one of these functions on its stack, and the whole: seconds or bytes."""
     command = ["go", "tool", "pprof", "-top", "-unit=auto", *flags, f"-focus={functions}", str(profile)]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     found = re.search(r"accounting for ([\d.]+)(\w*), .* of ([\d.]+)(\w*) total", said)

@@ -1,11 +1,11 @@
-"""How long a latency-sensitive pod takes to answer, beside a best-effort burner or in bursts, with and without the agent.
+"""The response time of a latency-sensitive pod, beside a best-effort burner or in bursts, with and without the agent.
 
-    make bench BENCH=agent_latency                     three turns of each, 15 s a turn
+    make bench BENCH=agent_latency                     three rounds of each, 15 s a round
     PYTHONPATH=tests .venv/bin/python bench/agent_latency.py --shared --picture docs/pictures/agent_latency.png
 
 On the real node a service is asked something every 20 ms by each of two threads and needs 4 ms of CPU to answer; it asks
 for half a core, as a pod of class Burstable does. Beside it a pod of class BestEffort spins on as many threads as there
-are CPUs, and one more. Three conditions take turns, so that whatever else the machine does falls on all of them: the
+are CPUs, and one more. Three conditions alternate, so that other load of the machine affects all of them: the
 service alone, with the burner, and with the burner and `trimtab agent` under a policy that squeezes best-effort pods by
 quota. Then another latency-sensitive pod wants all CPU for a while: what the burner has before, meanwhile and after is
 read from the cgroups.
@@ -64,7 +64,7 @@ Numbers = npt.NDArray[np.float64]
 
 @dataclass
 class Moment:
-    """What the tiers had at one moment, in cores."""
+    """The CPU of the tiers at one moment, in cores."""
 
     at: float
     best_effort: float
@@ -238,7 +238,7 @@ def draw(latencies: dict[str, Numbers], readings: Readings, path: Path) -> None:
             for moment in readings.step
         ]
     )
-    # Where nothing was looked at, nothing is drawn: a busy machine takes long to be told of the step.
+    # Without a sample nothing is drawn: a busy machine delays the step.
     at, *lines = np.insert(seen, np.flatnonzero(np.diff(seen[:, 0]) > UNSEEN) + 1, np.nan, axis=0).T
     step.axvspan(*readings.wanted, alpha=0.15, label="another pod wants CPU")
     step.plot(at, lines[0], label="latency-sensitive pods use")
@@ -253,7 +253,7 @@ def draw(latencies: dict[str, Numbers], readings: Readings, path: Path) -> None:
 def main() -> None:
     parser = ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=15.0, help="of a turn")
+    parser.add_argument("--seconds", type=float, default=15.0, help="of a round")
     parser.add_argument("--shared", action="store_true", help="the machine does other things too")
     parser.add_argument("--picture", type=Path)
     arguments: Namespace = parser.parse_args()
@@ -273,7 +273,7 @@ def main() -> None:
                 with bench.serving(asked, resources):
                     for number in range(arguments.turns):
                         for condition in conditions:
-                            console.print(f"turn {number + 1} of {arguments.turns}: {condition}")
+                            console.print(f"round {number + 1} of {arguments.turns}: {condition}")
                             bench.turn(condition, arguments.seconds)
             latencies = bench.latencies()
             show(latencies, bench.readings)

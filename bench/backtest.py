@@ -47,7 +47,7 @@ OURS: list[dict[str, float]] = [
 OTHERWISE: list[list[dict[str, float]]] = [
     [{"cpu_risk": risk, "unserved": unserved} for risk in RISKS[1:-1]] for unserved in (0.0, 1.0)
 ]
-"""Where only time over the request counts, and where only CPU left unserved does."""
+"""Weights of the two measures of harm: time above the request, and unserved CPU."""
 QUANTILES = (0.8, 0.9, 0.95, 0.98, 0.99)
 PEERS: dict[str, list[dict[str, float]]] = {
     "vpa": [
@@ -65,7 +65,7 @@ FAMILIES = ("borg", "jvm", "flash_crowd", "arabesque", "azure", "alibaba", "diur
 SEED, TWO_WEEKS = 99, 14 * 86400.0
 FLEET = "all"
 WORTH_HAVING = 0.1
-"""More harm than this nobody wants: peers are compared below it."""
+"""The harm above which peers are not compared."""
 
 HOURLY = BacktestSchedule()
 
@@ -103,7 +103,7 @@ def main() -> None:
         scores = {}
         for source, trace in sets.items():
             scores[source] = run(trace, name, choice, schedule)
-        results[name, told(choice)] = {**scores, FLEET: pooled(list(scores.values()))}
+        results[name, format_settings(choice)] = {**scores, FLEET: pooled(list(scores.values()))}
     for source in (*sets, FLEET):
         show(source, {key: scores[source] for key, scores in results.items()})
     if given.chart:
@@ -122,13 +122,13 @@ def found(folder: Path, wanted: Sequence[str] | None) -> list[tuple[str, Trace]]
         if file.exists() and (wanted is None or path.name in wanted):
             try:
                 traces.append((path.name, read_trace(file)))
-            except Exception as error:  # noqa: BLE001 - a set that is not usage is told of and passed over
+            except Exception as error:  # noqa: BLE001 - a set without usage is reported and skipped
                 console.print(f"passed over: {error}")
     return traces
 
 
 def generated(containers: int) -> list[tuple[str, Trace]]:
-    """Fleets of one kind each, always the same."""
+    """Generate fleets of one kind each, always the same."""
     return [
         (name, generate(name, count=containers, seed=SEED, duration=TWO_WEEKS).to_trace())
         for name in FAMILIES
@@ -157,14 +157,14 @@ def run(
     )
 
 
-def told(settings: Mapping[str, float]) -> str:
+def format_settings(settings: Mapping[str, float]) -> str:
     return " ".join(f"{key}={value:g}" for key, value in settings.items())
 
 
 def pooled(parts: Sequence[Scores]) -> Scores:
-    """All containers of all sets as one fleet."""
+    """Combine all containers of all sets into one fleet."""
 
-    def joined(of: Callable[[Scores], Any]) -> Any:
+    def concatenate(of: Callable[[Scores], Any]) -> Any:
         return np.concatenate([of(part) for part in parts])
 
     arrays = {
@@ -174,13 +174,13 @@ def pooled(parts: Sequence[Scores]) -> Scores:
     }
     return Scores(
         containers=tuple(name for part in parts for name in part.containers),
-        sums=(joined(lambda part: part.sums[0]), joined(lambda part: part.sums[1])),
+        sums=(concatenate(lambda part: part.sums[0]), concatenate(lambda part: part.sums[1])),
         **arrays,
     )
 
 
 def at(curve: Curve, key: str, value: float, wanted: str) -> float:
-    """What a curve has at so much harm or cost, between its points."""
+    """Interpolate a curve at so much harm or cost."""
     ordered = sorted(curve, key=lambda point: point[key])
     places = np.log([max(point[key], 1e-6) for point in ordered])
     return float(np.interp(np.log(max(value, 1e-6)), places, [point[wanted] for point in ordered]))
@@ -195,7 +195,10 @@ def best(curves: Sequence[Curve], key: str, value: float, wanted: str) -> float:
 def show(source: str, results: Mapping[tuple[str, str], Scores]) -> None:
     """One set: trimtab's curve, each peer with its own defaults, and the peers' curves at their hardest."""
     summaries = {key: scores.summary() for key, scores in results.items()}
-    curves = [[summaries["trimtab", told(choice)] for choice in choices] for choices in (OURS, *OTHERWISE)]
+    curves = [
+        [summaries["trimtab", format_settings(choice)] for choice in choices]
+        for choices in (OURS, *OTHERWISE)
+    ]
     head = ("STRATEGY", "SLACK", "UNDER", "P90", "UNSERVED", "CHANGES", "MEMORY", "OOM/DAY", "$/MONTH")
     compared = ("SLACK@UNDER", "SLACK@UNSERVED", "UNDER@SLACK", "P90@UNDER", "$@UNDER", "MEMORY@OOM")
     table = Table(*head, *compared, box=None, title=source, title_justify="left")
@@ -222,8 +225,8 @@ def hardest(
             continue
         ratio = best(curves, harm, peer[harm], "cpu_slack") / peer["cpu_slack"]
         found[name] = max(found.get(name, (0.0, "")), (ratio, settings or "defaults"))
-    told_of = ", ".join(f"{name} {ratio:.3f} ({settings})" for name, (ratio, settings) in found.items())
-    console.print(f"trimtab's share of their slack where it saves least, by {harm}: {told_of}")
+    shares = ", ".join(f"{name} {ratio:.3f} ({settings})" for name, (ratio, settings) in found.items())
+    console.print(f"trimtab's share of their slack where it saves least, by {harm}: {shares}")
 
 
 def figures(summary: Mapping[str, float]) -> list[str]:

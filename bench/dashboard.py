@@ -1,4 +1,4 @@
-"""How quickly the dashboard answers a viewer, in the browser's own measure: ten thousand workloads, searched as one types.
+"""The dashboard's response time, as the browser measures it: a search through ten thousand workloads while typing.
 
 An interaction is from the key press to the frame in which the new rows are shown, which asks more than the browser's own
 Interaction to Next Paint (good at 200 ms at most): that ends with the next frame, whatever is in it. Our limit is 100 ms

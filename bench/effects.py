@@ -1,10 +1,10 @@
-"""How well effects are learned: recorded services, and what is said of sizes that were not seen.
+"""The accuracy of learned effects: recorded services, and predictions for sizes without samples.
 
     .venv/bin/python bench/effects.py FOLDER
 
 FOLDER has what public data sets measured, each in its own form: `infadapter` (p99 and capacity of five models on 1 to
 20 cores), `acprof` (latency of AI containers by cores and memory), `intel_ido` (events of the original planner, and
-what it planned). Each size in turn is left out, the curve is fitted to the others, and asked for what it left out.
+what it planned). Each size is left out once, the curve is fitted to the others, and predicts the omitted size.
 Beside it the curve of the original project, latency = a·e^(-b·cpu) + c, is asked the same. Events are planned again
 in their order, with what was learned until then.
 """
@@ -47,7 +47,7 @@ def ours(known: Sequence[EffectSample], asked: Sequence[EffectSample]) -> Iterab
 
 
 def original(known: Sequence[EffectSample], asked: Sequence[EffectSample]) -> Iterable[float]:
-    """a·e^(-b·cpu) + c, by scipy's curve_fit as the original does it."""
+    """Fit the curve a·e^(-b·cpu) + c by scipy's curve_fit, as the original does."""
     cpu = np.array([each.inputs.cpu for each in known])
     value = np.array([each.value for each in known])
     start = (value.max() - value.min(), 1.0, value.min())
@@ -63,7 +63,7 @@ def original(known: Sequence[EffectSample], asked: Sequence[EffectSample]) -> It
 
 
 def left_out(samples: Sequence[EffectSample], fit: Fit) -> list[float]:
-    """How far off, as a fraction, what is said of each number of cores is when it was not seen."""
+    """Return the relative error of the prediction for each omitted number of cores."""
     found = []
     for cpu in sorted({each.inputs.cpu for each in samples}):
         known = [each for each in samples if each.inputs.cpu != cpu]
@@ -109,7 +109,7 @@ def acprof(folder: Path) -> dict[str, list[EffectSample]]:
     return {name: each for name, each in found.items() if len({one.inputs.cpu for one in each}) >= 4}
 
 
-def told(console: Console, title: str, sets: dict[str, list[EffectSample]]) -> None:
+def print_errors(console: Console, title: str, sets: dict[str, list[EffectSample]]) -> None:
     table = Table("services", "points", "ours", "ours, mean", "a·e^(-b·cpu)+c", "its mean", title=title)
     ours_off = [each for samples in sets.values() for each in left_out(samples, ours)]
     original_off = [each for samples in sets.values() for each in left_out(samples, original)]
@@ -133,28 +133,30 @@ def replayed(console: Console, folder: Path) -> None:
     )
     for path in sorted(folder.glob("*__events.json")):
         events = read_events(path)
-        names = sorted({name for event in events for deed in event.plan for name in NAMES[deed["name"]]})
-        turns = replay(
+        names = sorted({name for event in events for action in event.plan for name in NAMES[action["name"]]})
+        cycles = replay(
             events,
             planner=AStar(),
             actuators=[actuator(name) for name in names],
             limits=PlanConstraints(max_replicas=10, max_cpu=10.0),
         )
-        forecasts = [each for turn in turns for each in turn.forecasts]
-        agree = sum(agrees(turn.event, [deed.actuator for deed in turn.plan.actions]) for turn in turns)
+        forecasts = [each for cycle in cycles for each in cycle.forecasts]
+        agree = sum(
+            agrees(cycle.event, [action.actuator for action in cycle.plan.actions]) for cycle in cycles
+        )
         table.add_row(
             path.name.partition("__")[0],
             str(len(events)),
             *(f"{median_error(forecasts, which):.1%}" for which in range(3)),
-            str(sum(bool(turn.plan.actions) for turn in turns)),
-            f"{agree} of {len(turns)}",
+            str(sum(bool(cycle.plan.actions) for cycle in cycles)),
+            f"{agree} of {len(cycles)}",
         )
     console.print(table)
 
 
 def agrees(event: RecordedEvent, ours: Sequence[str]) -> bool:
-    """Whether both do nothing, or turn the same knob."""
-    theirs = {name for deed in event.plan for name in NAMES[deed["name"]]}
+    """Return whether both plans are empty or use the same actuator."""
+    theirs = {name for action in event.plan for name in NAMES[action["name"]]}
     return bool(theirs & set(ours)) if theirs else not ours
 
 
@@ -163,14 +165,14 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder
     console = Console(width=120)
-    told(
+    print_errors(
         console,
-        "infadapter: p99 by cores and load, each number of cores left out in turn",
+        "infadapter: p99 by cores and load, each number of cores left out once",
         infadapter(folder / "infadapter"),
     )
-    told(
+    print_errors(
         console,
-        "acprof: latency by cores and memory, each number of cores left out in turn",
+        "acprof: latency by cores and memory, each number of cores left out once",
         acprof(folder / "acprof"),
     )
     replayed(console, folder / "intel_ido")

@@ -218,7 +218,7 @@ def rate(work: Callable[[], Any], steps: int) -> float:
 
 
 def stepped(env: Any, many: int) -> float:
-    """Steps alone: an episode is begun for each round, but not timed."""
+    """Time steps alone: the start of each round's episode is not timed."""
     best = math.inf
     action = env.action_space.sample()
     for _ in range(3):
@@ -232,7 +232,7 @@ def stepped(env: Any, many: int) -> float:
 
 
 def lived(many: int) -> float:
-    """What `trimtab/Sizing-v0` does but for what it shows, of many containers at once."""
+    """Simulate `trimtab/Sizing-v0` without its observations, for many containers at once."""
     course = EnvironmentConfig(demand=DEMAND, hours=24, warm_up=WARM_UP)
     best = math.inf
     for _ in range(3):
@@ -247,7 +247,7 @@ def lived(many: int) -> float:
 
 
 def interpreted() -> float:
-    """The same code as it stands, a turn of Python's own loop for each of its loops."""
+    """Run the same code without compilation."""
     ran = subprocess.run(
         [sys.executable, "-c", INTERPRETED],
         env=os.environ | {"NUMBA_DISABLE_JIT": "1"},

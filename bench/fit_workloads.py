@@ -31,11 +31,11 @@ from trimtab.usage.trace import Floats
 FITTED = Path(__file__).parents[1] / "src" / "trimtab" / "lab" / "workloads" / "fitted"
 STEP, DAYS, SERIES, ROUNDS = 300.0, 8, 600, 12
 PLACES = np.clip(QUANTILE_LEVELS, 0.005, 0.995)
-"""The least and the most of a set are one series' whim,"""
+"""Quantiles used instead of minimum and maximum, which depend on a single series."""
 SIZES = ("mean_cores", "mean_mib")
-"""but for these: a few that are huge are what a fleet's load is made of."""
+"""Statistics whose maximum counts: a few huge series make up most of a fleet's load."""
 NEAR = 0.2
-"""How far a setting may be from the correlation that it is to bring about."""
+"""The largest difference between a setting and the correlation that it produces."""
 SHOWN = (
     "mean_cores",
     "peak_ratio",
@@ -51,7 +51,7 @@ Sample = dict[str, Floats]
 
 @dataclass(frozen=True)
 class Recipe:
-    """Which statistics of a type come from where."""
+    """The sources of the statistics of one type."""
 
     shape: tuple[str, ...]
     """Sets for how CPU goes over time."""
@@ -128,7 +128,7 @@ RECIPES = {
 
 
 def measured(folder: Path) -> dict[str, Features]:
-    """The statistics of each set that is there."""
+    """Compute the statistics of each available set."""
     found = {}
     for name in sorted({name for recipe in RECIPES.values() for name in recipe.shape + recipe.memory}):
         path = folder / name / f"{name}.parquet"
@@ -142,7 +142,7 @@ def measured(folder: Path) -> dict[str, Features]:
 
 
 def target(recipe: Recipe, found: Mapping[str, Features]) -> Sample:
-    """What is to be met: for each statistic its values over many series, each set with the same weight."""
+    """Return the target: for each statistic its values over many series, each set with the same weight."""
     goal = recipe.sizes(found)
     for names, statistics in (
         (recipe.shape, ("next_step", "next_day")),
@@ -206,7 +206,7 @@ def _ordered(values: Floats) -> Floats:
 
 
 def _together(found: Mapping[str, Features]) -> float:
-    """How CPU and memory go together over a fleet; where several sets know it, in their middle."""
+    """Return the correlation of CPU and memory over a fleet; the median if several sets have it."""
     known = [
         spearmanr(one.mean_cores[both], one.mean_mib[both]).statistic
         for one in found.values()
@@ -249,8 +249,8 @@ def table(name: str, goal: Sample, got: Sample) -> str:
             *np.quantile(got[statistic], [0.05, 0.5, 0.95]),
         ]
         distance = ks_2samp(goal[statistic], got[statistic]).statistic
-        told = " | ".join(f"{cell:.3g}" for cell in cells)
-        lines.append(f"| {statistic} | {told} | {distance:.2f} |")
+        values = " | ".join(f"{cell:.3g}" for cell in cells)
+        lines.append(f"| {statistic} | {values} | {distance:.2f} |")
     return "\n".join(lines) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""How much better than VPA anyone could be who knew each container's best forecast and margin beforehand.
+"""The lead over VPA that perfect knowledge of each container's best forecast and margin would give.
 
     .venv/bin/python bench/hindsight.py TRACES --containers 100 --days 30
 
@@ -51,7 +51,7 @@ def main() -> None:
     for file in track(sorted(given.traces.glob("*/*.parquet")), console=Console(stderr=True)):
         try:
             trace = part(read_trace(file), given.containers, given.days)
-        except Exception as error:  # noqa: BLE001 - a set that is not usage is told of and passed over
+        except Exception as error:  # noqa: BLE001 - a set without usage is reported and skipped
             console.print(f"passed over: {error}")
             continue
         if np.isnan(trace.cpu).all():
@@ -96,12 +96,12 @@ def outcomes(trace: Trace) -> Floats:
 
 def scores(usage: Floats, size: Floats) -> Floats:
     asked = np.where(np.isnan(usage), np.nan, size[:, None])
-    lack = np.maximum(usage - asked, 0.0)
+    deficit = np.maximum(usage - asked, 0.0)
     both = (0, 1)
     unused = np.nansum(np.maximum(asked - usage, 0.0), axis=both) / np.nansum(asked, axis=both)
-    known = np.count_nonzero(~np.isnan(lack), axis=both)
-    unserved = np.nansum(lack, axis=both) / np.nansum(usage, axis=both)
-    return np.array([unused, np.count_nonzero(lack > 0, axis=both) / known, unserved])
+    known = np.count_nonzero(~np.isnan(deficit), axis=both)
+    unserved = np.nansum(deficit, axis=both) / np.nansum(usage, axis=both)
+    return np.array([unused, np.count_nonzero(deficit > 0, axis=both) / known, unserved])
 
 
 def forecasts(usage: Floats) -> list[Floats]:
@@ -123,7 +123,7 @@ def late(values: Floats, hours: int = 1) -> Floats:
 
 
 def filled(values: Floats) -> Floats:
-    """Where there is no sample, what was there before."""
+    """Fill missing samples with the one before."""
     for before, now in pairwise(values):
         np.copyto(now, before, where=np.isnan(now))
     return values

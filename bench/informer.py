@@ -1,18 +1,18 @@
 """Our cache of pods beside the official Python client, on one real API server in one run.
 
     make bench BENCH=informer                          5,000 pods
-    PYTHONPATH=tests .venv/bin/python bench/informer.py --pods 200000   what docs/research/measured.md tells of
+    PYTHONPATH=tests .venv/bin/python bench/informer.py --pods 200000   the size in docs/research/measured.md
 
 Each side is a process of its own that reads the same pods (about 7 KB of JSON, two containers) and keeps them:
 ours through an `Informer` with indexes by node and by owner, the official client through paged lists into its own
 models. Compared are CPU seconds (user and system) and memory, whole and per pod. What is counted begins when modules
 are imported and the kubeconfig is read, and ends when all pods are held; connecting is in it, on both sides.
 
-The two take turns, and of several turns each side's cheapest counts: what else runs on the machine only ever adds. The
+The two alternate, and each side's cheapest of several rounds counts: other load only ever adds. The
 control plane keeps off the core on which a client is measured, as it would in a cluster.
 
-Then pods are stored again at 1,000 a second while our informer watches, and what an event costs is told as a share of a
-core.
+Then pods are stored again at 1,000 a second while our informer watches, and the cost of an event is printed as a share of
+a core.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ console = Console(stderr=True)
 
 @dataclass
 class Reading:
-    """What a process used to read and keep so many pods."""
+    """The resources that a process used to read and keep so many pods."""
 
     pods: int
     cpu_seconds: float
@@ -110,11 +110,11 @@ async def ours(kubeconfig: str, count: int, *, watch: bool) -> None:
         reading = Reading(count, cpu_seconds() - cpu, time.monotonic() - wall, before, memory_mib("VmHWM"))
         print(json.dumps(asdict(reading)), flush=True)
         if watch:
-            await _tell_cost_of_events(informer)
+            await _print_cost_of_events(informer)
         following.cancel()
 
 
-async def _tell_cost_of_events(informer: Informer[Pod]) -> None:
+async def _print_cost_of_events(informer: Informer[Pod]) -> None:
     """Count events and their CPU from `start` to `stop` on standard input."""
     seen = 0
 
@@ -242,10 +242,10 @@ def control_plane_off(core: int) -> Iterator[None]:
 
 
 def compare(kubeconfig: Path, count: int, turns: int) -> tuple[Reading, Reading]:
-    """What each side needs when it is disturbed least, in turns."""
+    """Measure both sides alternately and return the cheapest round of each."""
     own, theirs = [], []
     for turn in range(1, turns + 1):
-        console.print(f"turn {turn} of {turns}: our informer, then the official client …")
+        console.print(f"round {turn} of {turns}: our informer, then the official client …")
         own.append(reading_of("ours", kubeconfig, count))
         theirs.append(reading_of("official", kubeconfig, min(count, OFFICIAL_MOST)))
     return cheapest(own), cheapest(theirs)

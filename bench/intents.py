@@ -1,12 +1,12 @@
-"""One service, one day of load in two and a half minutes, looked after in three ways on the real node: by fixed requests, by a
-HorizontalPodAutoscaler, by an Intent.
+"""One service with a day of load in two and a half minutes on the real node, under fixed requests, a HorizontalPodAutoscaler
+or an Intent.
 
     PYTHONPATH=tests .venv/bin/python bench/intents.py                  all three, one after the other, and the picture
     PYTHONPATH=tests .venv/bin/python bench/intents.py run hpa          one of them; its samples are kept in --folder
     PYTHONPATH=tests .venv/bin/python bench/intents.py picture          from the samples that are there
 
 Each second it is noted how much CPU the pods ask for, and what the 95th percentile of latency is by Prometheus. Two
-figures tell who is better: core-hours asked for, and minutes in which the objective was missed. Fixed requests are
+figures decide: requested core-hours, and minutes in which the objective was missed. Fixed requests are
 those that an owner would write who knows the peak (`fixed`), or the average (`lean`).
 """
 
@@ -31,7 +31,7 @@ WANTED = 0.25
 LOAD = ((20, 4), (50, 25), (30, 12), (50, 2))
 """So many seconds of so many requests a second, each of eight milliseconds of CPU."""
 PEAK, MEAN = "400m", "100m"
-"""What a fixed size is that stands the peak, and one for the average load."""
+"""The fixed sizes for the peak and for the average load."""
 WAYS = ("fixed", "lean", "hpa", "hpa-hasty", "intent")
 """The autoscaler waits five minutes before it scales in; the hasty one waits about as long as the intent does."""
 HASTY = {
@@ -137,15 +137,15 @@ def main() -> None:
     parser.add_argument("command", nargs="?", choices=("all", "run", "picture"), default="all")
     parser.add_argument("way", nargs="?", choices=WAYS, default="intent")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "trimtab-intents")
-    told: Any = parser.parse_args()
-    told.folder.mkdir(parents=True, exist_ok=True)
-    for way in {"all": WAYS, "run": (told.way,), "picture": ()}[told.command]:
-        (told.folder / f"{way}.json").write_text(json.dumps(run(way, told.folder)))
+    options: Any = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    for way in {"all": WAYS, "run": (options.way,), "picture": ()}[options.command]:
+        (options.folder / f"{way}.json").write_text(json.dumps(run(way, options.folder)))
     found = {
-        way: json.loads(file.read_text()) for way in WAYS if (file := told.folder / f"{way}.json").exists()
+        way: json.loads(file.read_text()) for way in WAYS if (file := options.folder / f"{way}.json").exists()
     }
     Console().print(table(found))
-    if told.command != "run":
+    if options.command != "run":
         picture(found, PICTURE)
 
 

@@ -12,8 +12,8 @@ wanting 99 of 100 requests answered within its objective. The same cluster runs 
   simulated time; it plans every minute.
 
 Memory is left as it is under each regime. Counted are minutes in which a service misses its objective, and cores asked
-for times hours, after two hours of settling. With --scarce the nodes have less than is wanted, and what is missed is
-told by priority.
+for times hours, after two hours of settling. With --scarce the nodes have less than the services need, and missed
+minutes are printed by priority.
 """
 
 import asyncio
@@ -54,8 +54,8 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def scene(services: int, seed: int, hours: float, room: float) -> Scenario:
-    """Services that ask for about twice their mean; nodes with `room` times what they ask for."""
+def scene(services: int, seed: int, hours: float, headroom: float) -> Scenario:
+    """Generate services that request about twice their mean usage, and nodes with `headroom` times their requests."""
     crowds = services // 5
     drawn = [
         generate(kind, count=count, seed=seed, step=STEP, duration=hours * 3600)
@@ -86,7 +86,7 @@ def scene(services: int, seed: int, hours: float, room: float) -> Scenario:
             )
         )
     wanted = sum((each.containers[0].resources.cpu_request or 0) * each.replicas for each in found) / 1000
-    pool = NodePool(count=max(2, math.ceil(wanted * room / 16)), cpu=16.0, memory=512 * GIB, pods=250)
+    pool = NodePool(count=max(2, math.ceil(wanted * headroom / 16)), cpu=16.0, memory=512 * GIB, pods=250)
     return Scenario(pools=(pool,), workloads=tuple(found), demand=demand)
 
 
@@ -102,7 +102,7 @@ class Score:
         for workload in world.workloads.values():
             service = workload.spec.service
             assert service is not None
-            # A service that answers nobody misses, too.
+            # A service without any answer misses its objective, too.
             if not world.latencies[workload.number, P99] <= service.latency_objective:
                 self.minutes += STEP / 60
                 third = ("low", "middle", "high")[min(2, int(priorities[workload.spec.name] * 3))]
@@ -112,7 +112,7 @@ class Score:
 
 
 def resize(world: SimulatedWorld, workload: SimulatedWorkload, millicores: int) -> None:
-    """Give all pods this CPU where they are, as far as their nodes have room, and new ones from the start."""
+    """Give all pods this CPU where they are, as far as their nodes have capacity, and new ones from the start."""
     (main,) = workload.containers
     sized = replace(main, resources=replace(main.resources, cpu_request=millicores, cpu_limit=millicores))
     workload.containers = (sized,)

@@ -93,7 +93,7 @@ def main() -> None:
     for name, trace in sets(given.traces, given.containers):
         is_new = name not in KNOWN_RECORDINGS and name.removeprefix("generator ") not in RELATED_FAMILIES
         ours = [summary(trace, "trimtab", choice) for choice in SWEEP]
-        results = {(who, told(choice)): summary(trace, who, choice) for who, choice in RUNS}
+        results = {(who, format_settings(choice)): summary(trace, who, choice) for who, choice in RUNS}
         mark = "" if is_new else " (its statistics are in what was trained on)"
         show(f"{name}: {trace.container_count} containers{mark}", results, ours)
         runs.append((is_new, results, ours))
@@ -111,7 +111,7 @@ def show_all(
 
 
 def rewarded(families: Sequence[str]) -> None:
-    """Show what the agents earn in the environment beside a request that is left as it is after the first day."""
+    """Print the rewards of the agents in the environment beside a request that stays constant after the first day."""
     table = Table(
         "AGENT", "REWARD", "±", box=None, title=f"reward on {', '.join(families)}", title_justify="left"
     )
@@ -138,13 +138,13 @@ def reward(agent: Network | None, course: EnvironmentConfig, seed: int) -> float
             seen, spans = episode.sim.observe()
             answers = predict(agent, np.clip(seen, -100.0, 100.0))[:, :ACTION_SIZE]
             cpu, memory = (span.to_size(1 / (1 + np.exp(-answers[:, at]))) for at, span in enumerate(spans))
-        rewards, told = episode.step(cpu, memory)
-        earned.append(rewards[told["measured"]])
+        rewards, info = episode.step(cpu, memory)
+        earned.append(rewards[info["measured"]])
     return float(np.concatenate(earned).mean())
 
 
 def sets(folder: Path, most: int) -> list[tuple[str, Trace]]:
-    """What was not trained on: recordings where they are, and generators."""
+    """Return data that was not used for training: available recordings, and generators."""
     found = []
     for name in SETS:
         file = folder / name / f"{name}.parquet"
@@ -169,7 +169,7 @@ def summary(trace: Trace, name: str, settings: Settings) -> Summary:
     return backtest(trace, strategy(name, trace.container_count, **settings), BacktestSchedule()).summary()
 
 
-def told(settings: Settings) -> str:
+def format_settings(settings: Settings) -> str:
     return " ".join(f"{key}={value}" for key, value in settings.items())
 
 
@@ -179,7 +179,7 @@ def mean(parts: Sequence[Summary]) -> Summary:
 
 
 def at(curve: Sequence[Summary], key: str, value: float, wanted: str) -> float:
-    """What a curve has at so much harm, between its points."""
+    """Interpolate a curve at so much harm."""
     ordered = sorted(curve, key=lambda point: point[key])
     places = np.log([max(point[key], 1e-5) for point in ordered])
     return float(np.interp(np.log(max(value, 1e-5)), places, [point[wanted] for point in ordered]))

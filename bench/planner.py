@@ -1,11 +1,11 @@
-"""How long plans take: the original planner's own case, one intent with everything, and a whole cluster at once.
+"""The duration of plans: the original planner's case, one Intent with all features, and a whole cluster at once.
 
     .venv/bin/python bench/planner.py
     .venv/bin/python bench/planner.py --picture docs/pictures/planner.png
 
 The original planner takes about 8 s for its case in Go at 5,000 states (10 s through gRPC), measured on a machine like
 ours. Measured here is CPU time on one core, which does not depend on what else the machine does; a loop of ten million
-additions beside it tells how fast the core was.
+additions beside it shows the speed of the core.
 """
 
 import gc
@@ -66,7 +66,7 @@ def original_case() -> Callable[[], Plan]:
 
 
 def intent(chance: random.Random, name: str, pods: tuple[PodState, ...]) -> PlanRequest:
-    """A service with five objectives, most of which are met; about a third misses its latency."""
+    """Generate a service with five objectives, most of which are met; about a third misses its latency."""
     cpu = chance.choice([0.25, 0.5, 1.0, 2.0])
     latency = chance.uniform(0.01, 0.2)
     replicas = len(pods)
@@ -112,18 +112,18 @@ def missing(chance: random.Random, name: str) -> PlanRequest:
     pods = tuple(
         PodState(name=f"p{at}", availability=chance.choice([0.9, 0.99, 0.999])) for at in range(replicas)
     )
-    claim = intent(chance, name, pods)
-    latency = claim.state.objectives["p99"] or 0.0
-    first, *others = claim.goal.objectives
+    request = intent(chance, name, pods)
+    latency = request.state.objectives["p99"] or 0.0
+    first, *others = request.goal.objectives
     first = replace(first, value=latency * chance.choice([0.4, 0.6, 0.8, 0.95]))
-    return replace(claim, goal=replace(claim.goal, objectives=(first, *others)))
+    return replace(request, goal=replace(request.goal, objectives=(first, *others)))
 
 
 def cluster(intents: int, seed: int) -> tuple[list[PlanRequest], Capacity]:
     """Intents of twenty pods, forty pods a node: 10,000 are 200,000 pods on 5,000 nodes."""
     chance = random.Random(seed)
     nodes = max(1, intents * PODS_AN_INTENT // PODS_A_NODE)
-    claims = [
+    requests = [
         intent(
             chance,
             f"team-{at % 200}/service-{at}",
@@ -139,36 +139,36 @@ def cluster(intents: int, seed: int) -> tuple[list[PlanRequest], Capacity]:
         for at in range(nodes)
     }
     quotas = {f"team-{at}": FreeResources(cpu=chance.uniform(0, 400)) for at in range(200)}
-    return claims, Capacity(free, quotas)
+    return requests, Capacity(free, quotas)
 
 
 def whole(intents: int, actuators: list[Actuator]) -> tuple[float, dict[str, int]]:
     """The CPU seconds of one cycle, and what came of it."""
-    claims, room = cluster(intents, seed=intents)
+    requests, capacity = cluster(intents, seed=intents)
     planner = AStar()
 
-    def make(claim: PlanRequest, limits: PlanConstraints) -> Plan:
+    def make(request: PlanRequest, limits: PlanConstraints) -> Plan:
         return planner.plan(
-            claim.state, claim.goal, actuators=actuators, effects=claim.effects, limits=limits, now=0.0
+            request.state, request.goal, actuators=actuators, effects=request.effects, limits=limits, now=0.0
         )
 
     gc.collect()
     gc.freeze()
     start = time.process_time()
-    rulings = arbitrate(claims, capacity=room, make=make, now=0.0)
+    decisions = arbitrate(requests, capacity=capacity, make=make, now=0.0)
     took = time.process_time() - start
     gc.unfreeze()
     came = {purpose.value: 0 for purpose in Purpose}
-    for ruling in rulings.values():
-        came[ruling.plan.purpose.value] += 1
-    return took, {"waits": sum(each.waiting_since is not None for each in rulings.values()), **came}
+    for decision in decisions.values():
+        came[decision.plan.purpose.value] += 1
+    return took, {"waits": sum(each.waiting_since is not None for each in decisions.values()), **came}
 
 
-def times(deed: Callable[[], object], repeats: int) -> list[float]:
+def times(action: Callable[[], object], repeats: int) -> list[float]:
     found = []
     for _ in range(repeats):
         start = time.process_time()
-        deed()
+        action()
         found.append(time.process_time() - start)
     return found
 
@@ -224,20 +224,20 @@ def main() -> None:
         "500 times",
     )
     chance = random.Random(1)
-    claims = [missing(chance, f"a/{at}") for at in range(1000)]
+    requests = [missing(chance, f"a/{at}") for at in range(1000)]
 
-    def plan_one(claim: PlanRequest) -> Plan:
+    def plan_one(request: PlanRequest) -> Plan:
         return planner.plan(
-            claim.state,
-            claim.goal,
+            request.state,
+            request.goal,
             actuators=actuators,
-            effects=claim.effects,
-            limits=claim.constraints,
+            effects=request.effects,
+            limits=request.constraints,
             now=0.0,
         )
 
-    plan_one(claims[0])
-    each = [times(lambda claim=claim: plan_one(claim), 1)[0] for claim in claims]  # type: ignore[misc]
+    plan_one(requests[0])
+    each = [times(lambda request=request: plan_one(request), 1)[0] for request in requests]  # type: ignore[misc]
     table.add_row(
         "one intent that misses, 5 objectives, 6 groups of actuators",
         f"p50 {np.quantile(each, 0.5) * 1e3:.1f} ms, p99 {np.quantile(each, 0.99) * 1e3:.1f} ms",
@@ -247,9 +247,9 @@ def main() -> None:
     for intents in sorted({100, 300, 1000, 3000, options.most}):
         took, came = whole(intents, actuators)
         growth.append((intents, took))
-        told = ", ".join(f"{count} {name.lower()}" for name, count in came.items() if count)
+        counts = ", ".join(f"{count} {name.lower()}" for name, count in came.items() if count)
         table.add_row(
-            f"{intents:,} intents at once: {told}", f"{took:.1f} s", "60 s" if intents == 10_000 else ""
+            f"{intents:,} intents at once: {counts}", f"{took:.1f} s", "60 s" if intents == 10_000 else ""
         )
     Console(width=140).print(table)
     if options.picture:

@@ -66,7 +66,7 @@ def planned(by: Planner) -> Plan:
 
 def seconds(plan: Callable[[], Plan]) -> float:
     """The median of many."""
-    assert [deed.after.replicas for deed in plan().actions] == [4], "scale out by two"
+    assert [action.after.replicas for action in plan().actions] == [4], "scale out by two"
     took = []
     for _ in range(ROUNDS):
         started = time.perf_counter()

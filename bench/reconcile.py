@@ -1,15 +1,15 @@
 """The operator over a whole cluster: one reconcile pass, its memory, and what it writes.
 
     make bench BENCH=reconcile                            1,000 workloads, 5,000 pods, 200 policies
-    PYTHONPATH=tests .venv/bin/python bench/reconcile.py --workloads 10000    what docs/research/measured.md tells of
+    PYTHONPATH=tests .venv/bin/python bench/reconcile.py --workloads 10000    the size in docs/research/measured.md
 
 On a real API server stand Deployments of five pods with two containers each, five Deployments a policy in mode
 Recommend. Usage of all of them is served by a PromQL server whose answers are canned, so that what reading costs us is
 in the figures and what it costs Prometheus is not. The operator is the real one in a process and on a core of its own;
-only when it takes its turns is decided here. A pass is a turn (usage of all containers is read and learned) and a look
-at every workload: what it should have, whether that is to be applied, what is to be told of it.
+only the times of its cycles are decided here. A pass is an ingest cycle (usage of all containers is read and learned) and
+a reconcile of every workload: its recommendation, whether to apply it, and its status.
 
-Four readings: until the cluster is listed; the first pass, which reads an hour of the past and tells of everything;
+Four readings: until the cluster is listed; the first pass, which reads an hour of the past and writes every status;
 one in which nothing has changed; and one in which a hundredth of the workloads need more than before. Each says what
 it took and what the API server counted as writes.
 
@@ -73,17 +73,17 @@ console = Console(stderr=True)
 
 @dataclass
 class Reading:
-    """What the operator took for one thing."""
+    """The resources that the operator used for one step."""
 
     name: str
     wall_seconds: float
     cpu_seconds: float
     resident_mib: float
-    """Of the process when it was done,"""
+    """Resident memory of the process after the step."""
     peak_mib: float
-    """and at most since its start."""
+    """Maximum resident memory since the start of the process."""
     libraries_mib: float
-    """What of its memory are pages of the libraries' files, LLVM's above all: the system drops them when it must."""
+    """The part of its memory that is file pages of libraries, above all LLVM's: the system drops them when needed."""
     writes: dict[str, int] = field(default_factory=dict)
 
 
@@ -104,29 +104,29 @@ def memory_mib(field: str) -> float:
 
 
 class Measured(OperatorApp):
-    """The operator, with turns that are taken when somebody says so."""
+    """The operator, with cycles on request."""
 
     async def _run_session(self, session: LeaderSession) -> Never:
         statuses, workloads = session.controllers.status_writer, session.workload_queue
         await session.detect_features()
-        tell_reading("listed", (time.monotonic() - BEGAN, cpu_seconds() - CPU_BEGAN))
+        print_reading("listed", (time.monotonic() - BEGAN, cpu_seconds() - CPU_BEGAN))
         async with asyncio.TaskGroup() as group:
             group.create_task(workloads.run())
             group.create_task(statuses.queue.run())
 
-            async def turn() -> None:
+            async def ingest() -> None:
                 await session.controllers.ingest_cycle.run_once(time.time())
                 release_compiler_memory()  # as a leader does once its first cycle is over
 
-            async def looks() -> None:
+            async def reconcile_all() -> None:
                 session.enqueue_all()
                 await workloads.wait_idle()
-                while len(statuses.queue):  # noqa: ASYNC110 - what is delayed tells nobody when its time has come
+                while len(statuses.queue):  # noqa: ASYNC110 - a delayed key has no event to wait for
                     await asyncio.sleep(0.05)
                 await statuses.queue.wait_idle()
 
             while word := await asyncio.to_thread(sys.stdin.readline):
-                await timed(word.strip(), {"turn": turn, "looks": looks}[word.strip()])
+                await timed(word.strip(), {"ingest": ingest, "reconcile_all": reconcile_all}[word.strip()])
         raise AssertionError("it is ended from without")
 
 
@@ -139,13 +139,13 @@ async def timed(name: str, work: Callable[[], Awaitable[None]]) -> None:
     if profile:
         profile.enable()
     await work()
-    tell_reading(name, (time.monotonic() - wall, cpu_seconds() - cpu))
+    print_reading(name, (time.monotonic() - wall, cpu_seconds() - cpu))
     if profile:
         profile.disable()
         profile.dump_stats(f"{PROFILES}/{name}-{time.time():.0f}.pstats")
 
 
-def tell_reading(name: str, took: tuple[float, float]) -> None:
+def print_reading(name: str, took: tuple[float, float]) -> None:
     reading = Reading(name, *took, memory_mib("VmRSS"), memory_mib("VmHWM"), memory_mib("RssFile"))
     print(json.dumps(asdict(reading)), flush=True)
 
@@ -337,11 +337,11 @@ async def passes(cluster: Cluster, usage: CannedUsage, url: str, *, store: Path,
                 await asyncio.sleep(60.5 - time.time() % 60)
             console.print(f"{name} …")
             before = writes(cluster)
-            turn, looks = await child.reading("turn"), await child.reading("looks")
+            ingest, reconcile_all = await child.reading("ingest"), await child.reading("reconcile_all")
             written = writes(cluster) - before
             readings += [
-                replace(turn, name=f"{name}: turn"),
-                replace(looks, name=f"{name}: looks", writes=dict(written)),
+                replace(ingest, name=f"{name}: ingest"),
+                replace(reconcile_all, name=f"{name}: reconciles", writes=dict(written)),
             ]
     finally:
         child.end()
@@ -349,7 +349,7 @@ async def passes(cluster: Cluster, usage: CannedUsage, url: str, *, store: Path,
 
 
 def writes(cluster: Cluster) -> Counter[str]:
-    """How often each resource was written, as the API server counted; it has a lease of its own, which is left out."""
+    """Return the writes of each resource as the API server counted them, without its own lease."""
     found: Counter[str] = Counter()
     for family in text_string_to_metric_families(cluster.kubectl("get", "--raw", "/metrics")):
         if family.name == "apiserver_request":

@@ -4,7 +4,7 @@
     .venv/bin/python bench/restart.py --strategy vpa
 
 One strategy sees all samples. Another is made from its state half-way and sees the rest. Compared are all answers once
-an hour of usage from then on, and the state at the end, bit for bit. What it took is told as container-samples a second
+an hour of usage from then on, and the state at the end, bit for bit. The cost is printed as container-samples a second
 of CPU time (CPU and memory together are one), answers included.
 """
 
@@ -48,7 +48,7 @@ def show(sizer: Strategy[Any], rows: Rows) -> None:
 
 
 def differences(steady: Strategy[Any], restarted: Strategy[Any], rows: Rows) -> int:
-    """How many of the hours have answers that differ."""
+    """Return the number of hours whose answers differ."""
     found = 0
     for step, (t, cpu, memory) in enumerate(rows):
         steady.observe(t, cpu, memory)

@@ -1,13 +1,13 @@
 """A scan of a whole cluster beside the subqueries that KRR sends for the same answer, on one real Prometheus.
 
     make bench BENCH=scan                                1,000 containers, 14 days
-    PYTHONPATH=tests .venv/bin/python bench/scan.py --containers 10000    what docs/research/measured.md tells of
+    PYTHONPATH=tests .venv/bin/python bench/scan.py --containers 10000    the size in docs/research/measured.md
 
 A Prometheus is filled by its own importer with CPU and memory of every container. `trimtab scan --strategy krr` looks
 at it and at a real API server with the Deployments, ReplicaSets and pods. Then some of the workloads are asked for in
 the way of KRR's published `simple` strategy: for each container the percentile of CPU, the highest memory and the
 number of samples of both, each a subquery over the whole window, ten at once. What these take is scaled to all
-workloads: the queries do not depend on each other. The two take turns, and each side's quickest counts: the pace of a
+workloads: the queries do not depend on each other. The two alternate, and each side's quickest run counts: the pace of a
 machine that others share changes from one minute to the next.
 
 Counted are wall time, what Prometheus says of queries and bytes, and the CPU that the kernel says it used. KRR's time
@@ -53,7 +53,7 @@ PODS_A_WORKLOAD = 5
 AT_ONCE = 10
 AIM = 10.0
 BLOCK = 18 * 3600
-"""What the importer makes of a longer time; a file that ends with a block is gone through once less."""
+"""The time span of one imported file, aligned with the importer's blocks to save a pass."""
 TICKS = os.sysconf("SC_CLK_TCK")
 
 console = Console(stderr=True)
@@ -63,7 +63,7 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Took:
-    """What one way of asking took."""
+    """The cost of one scan."""
 
     name: str
     wall: float
@@ -81,7 +81,7 @@ class Took:
         )
 
 
-class Watched:
+class MeteredPrometheus:
     """A Prometheus, and what it has used since it was last looked at."""
 
     def __init__(self, server: PrometheusServer) -> None:
@@ -160,7 +160,7 @@ def scan(cluster: Cluster, url: str, *, days: int) -> int:
 
 
 def subqueries(places: Sequence[Place], *, days: int, step: int) -> Iterator[str]:
-    """What KRR 1.2x asks for each container of one workload."""
+    """Return the queries of KRR 1.2x for each container of one workload."""
     pods = "|".join(place.name for place in places)
     for container in CONTAINERS:
         where = f'{{namespace="{places[0].namespace}", pod=~"{pods}", container="{container}"}}'
@@ -231,13 +231,13 @@ def measure(options: Namespace) -> tuple[Took, Took]:
                 for query in subqueries(group, days=options.days, step=2 * options.scrape)
             ]
             ours, theirs = [], []
-            for turn in range(options.turns):
-                console.print(f"scanning, {turn + 1} of {options.turns} …")
-                watched = Watched(server)
+            for round_number in range(options.rounds):
+                console.print(f"scanning, {round_number + 1} of {options.rounds} …")
+                watched = MeteredPrometheus(server)
                 sized = scan(cluster, server.url, days=options.days)
                 ours.append(watched.taken("trimtab scan"))
                 assert sized == len(workloads) * len(CONTAINERS), f"only {sized} were sized"
-                watched = Watched(server)
+                watched = MeteredPrometheus(server)
                 answered = asyncio.run(ask(server.url, queries))
                 name = f"KRR's subqueries ({len(asked)} of {len(workloads)} workloads, scaled)"
                 theirs.append(watched.taken(name).times(len(workloads) / len(asked)))
@@ -256,7 +256,7 @@ def main() -> None:
     parser.add_argument("--scrape", type=int, default=300, help="seconds from one sample to the next")
     parser.add_argument("--past", type=Path, help="where to keep what Prometheus holds; good for three hours")
     parser.add_argument("--workloads", type=int, default=20, help="how many KRR's queries are sent for")
-    parser.add_argument("--turns", type=int, default=3, help="of each side, whose quickest counts")
+    parser.add_argument("--rounds", type=int, default=3, help="of each side, whose quickest counts")
     options = parser.parse_args()
     ours, theirs = measure(options)
     table = Table("", "wall s", "Prometheus CPU s", "queries", "MiB", box=None)

@@ -52,7 +52,7 @@ def resident() -> int:
 
 
 def ours(containers: int, count: int) -> dict[str, float]:
-    """What `vpa bench` does in Go, here; see `tests/harness/go/vpa/main.go`."""
+    """Run the same as `vpa bench` in Go; see `tests/harness/go/vpa/main.go`."""
     warm = strategy("vpa", containers=1)  # compiles, or loads what was compiled
     # What is read from a pipe cannot be written to: numba compiles for such arrays apart.
     once = np.frombuffer(np.ones(1).tobytes())
@@ -112,7 +112,7 @@ def run(what: str, command: list[str], containers: int, count: int) -> dict[str,
 def compare(containers: int, count: int) -> dict[str, Any]:
     os.sched_setaffinity(
         0, os.sched_getaffinity(0) - {int(CORE)} or {int(CORE)}
-    )  # whoever feeds is not in the way
+    )  # the feeding process uses another core
     here = [sys.executable, __file__, "--child", "--containers", str(containers), "--steps", str(count)]
     there = [str(GoVpa().program), "bench", str(containers), str(count), str(STEP_SECONDS)]
     go, mine = run("Go", there, containers, count), run("ours", here, containers, count)

@@ -50,13 +50,13 @@ def entries(rows: int) -> list[HistoryRecord]:
     ]
 
 
-def ready(entry: HistoryRecord) -> tuple[object, ...]:
+def to_values(entry: HistoryRecord) -> tuple[object, ...]:
     values = to_row(entry).values()
     return tuple(msgspec.json.encode(v).decode() if isinstance(v, dict) else v for v in values)
 
 
-def plainly(folder: Path, rows: list[HistoryRecord], blob: bytes) -> dict[str, float]:
-    """CPU seconds for each deed by sqlite3 alone."""
+def run_sqlite(folder: Path, rows: list[HistoryRecord], blob: bytes) -> dict[str, float]:
+    """Return the CPU seconds of each operation by sqlite3 alone."""
     with closing(sqlite3.connect(folder / "plain.db", isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
@@ -66,7 +66,7 @@ def plainly(folder: Path, rows: list[HistoryRecord], blob: bytes) -> dict[str, f
                 connection.execute(str(CreateIndex(index).compile(dialect=sqlite.dialect())))
         columns = list(to_row(rows[0]))
         insert = f"INSERT INTO {history.name} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
-        prepared = [ready(entry) for entry in rows]
+        prepared = [to_values(entry) for entry in rows]
 
         def append() -> None:
             connection.execute("BEGIN")
@@ -82,22 +82,22 @@ def plainly(folder: Path, rows: list[HistoryRecord], blob: bytes) -> dict[str, f
         def find() -> None:
             connection.execute(f"SELECT * FROM {history.name} ORDER BY timestamp DESC, id DESC").fetchall()
 
-        return {deed.__name__: seconds(deed) for deed in (append, find, save, load)}
+        return {operation.__name__: seconds(operation) for operation in (append, find, save, load)}
 
 
-def seconds(deed: Callable[[], object]) -> float:
+def seconds(operation: Callable[[], object]) -> float:
     begun = time.process_time()
-    deed()
+    operation()
     return time.process_time() - begun
 
 
-async def async_seconds(deed: Awaitable[object]) -> float:
+async def async_seconds(operation: Awaitable[object]) -> float:
     begun = time.process_time()
-    await deed
+    await operation
     return time.process_time() - begun
 
 
-async def by_the_store(folder: Path, rows: list[HistoryRecord], blob: bytes) -> dict[str, float]:
+async def run_store(folder: Path, rows: list[HistoryRecord], blob: bytes) -> dict[str, float]:
     async with Store.open(folder / "store.db") as store:
         return {
             "append": await async_seconds(store.history.append(rows)),
@@ -115,19 +115,19 @@ def main() -> None:
     rows, blob = entries(options.rows), os.urandom(options.megabytes << 20)
 
     with tempfile.TemporaryDirectory() as folder:
-        plain = plainly(Path(folder), rows, blob)
-        ours = asyncio.run(by_the_store(Path(folder), rows, blob))
+        plain = run_sqlite(Path(folder), rows, blob)
+        ours = asyncio.run(run_store(Path(folder), rows, blob))
 
-    table = Table("deed", "unit", "sqlite3", "store", "times slower", title=f"{options.rows:,} rows")
+    table = Table("operation", "unit", "sqlite3", "store", "times slower", title=f"{options.rows:,} rows")
     amounts = {
         "append": ("history rows written a CPU second", options.rows),
         "find": ("history rows read a CPU second", options.rows),
         "save": ("MiB of state saved a CPU second", options.megabytes),
         "load": ("MiB of state loaded a CPU second", options.megabytes),
     }
-    for deed, (unit, amount) in amounts.items():
-        rates = [f"{amount / side[deed]:,.0f}" for side in (plain, ours)]
-        table.add_row(deed, unit, *rates, f"{ours[deed] / plain[deed]:.1f}")
+    for operation, (unit, amount) in amounts.items():
+        rates = [f"{amount / side[operation]:,.0f}" for side in (plain, ours)]
+        table.add_row(operation, unit, *rates, f"{ours[operation] / plain[operation]:.1f}")
     Console().print(table)
 
 
