@@ -28,7 +28,9 @@ USER_PAGES = [
 BUDGET = 20_000
 """The most words that users are asked to read; docs/research and generated pages do not count."""
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
-GUIDES = [page for page in PAGES if page.stem in {"simulate", "workloads", "write-a-strategy"}]
+GUIDES = [
+    page for page in PAGES if page.stem in {"simulate", "test-a-plugin", "workloads", "write-a-strategy"}
+]
 BY_NAME = {kind.__name__: kind for kind in KINDS}
 ids = [str(page.relative_to(ROOT)) for page in PAGES]
 
