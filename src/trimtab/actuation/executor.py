@@ -128,7 +128,7 @@ class ReconcileResult:
 
 @dataclass(slots=True)
 class _Memory:
-    """What is known of one workload, besides its records. Losing it costs time, never correctness."""
+    """The knowledge about one workload, besides its records. Losing it costs time, never correctness."""
 
     local: LocalObservations = field(default_factory=LocalObservations)
     slots: set[Hashable] = field(default_factory=set)

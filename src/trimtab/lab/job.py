@@ -35,10 +35,10 @@ class Oracle(Strategy[Settings]):
         self._rows_ahead = max(1, round(update / trace.step))
 
     def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
-        """Learn nothing: all is known."""
+        """Learn nothing: the strategy knows the whole recording."""
 
     def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:
-        """Never happens to it."""
+        """Do nothing: a container with this strategy is never killed."""
 
     def recommend(self, t: float) -> Targets:
         row = round((t - self._trace.start) / self._trace.step)

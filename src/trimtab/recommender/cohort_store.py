@@ -109,7 +109,7 @@ class CohortStore(CohortManager):
         """
         by_spec: dict[StrategySpec, dict[WorkloadContainer, TrackedContainer]] = {}
         for name, container in tracked.items():
-            # Evidence has a spec of its own for each source: kept with each strategy, it began anew whenever a policy of higher
+            # Evidence has a spec of its own for each source. Kept with a strategy, it would start again whenever a policy of higher
             # weight or another setting took over.
             for spec in (container.strategy_spec, StrategySpec.for_evidence(container.strategy_spec.source)):
                 by_spec.setdefault(spec, {})[name] = container

@@ -1,5 +1,5 @@
-"""What Kubernetes derives from the requests and limits of a pod's containers: what the pod reserves on its node, as
-kube-scheduler counts it (`PodRequests` of k8s.io/component-helpers), and its QoS class.
+"""Derive what Kubernetes derives from the requests and limits of containers: what the pod reserves on its node, as kube-
+scheduler counts it (`PodRequests` of k8s.io/component-helpers), and its QoS class.
 """
 
 from __future__ import annotations

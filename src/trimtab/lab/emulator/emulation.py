@@ -126,7 +126,7 @@ class EmulationConfig:
     start_timeout: float = 120.0
 
     def build_resources(self, cores: float, held: float) -> Resources:
-        """Requests, and the limits that go with them."""
+        """Build requests and the limits that belong to them."""
         milli = math.ceil(max(cores, MIN_CORES) * 1000)
         size = math.ceil(max(held, MIN_BYTES))
         return Resources(
@@ -193,7 +193,7 @@ class Emulation:
 
     @property
     def missed_updates(self) -> int:
-        """The number of times that a pod could not be reached to set its load."""
+        """Return how often a pod could not be reached to set its load."""
         return sum(each.missed_updates for each in self._server.pods.values())
 
     async def run_period(self) -> list[PeriodRecord]:

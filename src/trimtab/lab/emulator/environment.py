@@ -115,7 +115,7 @@ class EmulatedSizing(gymnasium.Env[Doubles, Doubles]):
             await client.__aexit__()
 
     async def _run_hour(self, bounds: Doubles) -> list[PeriodRecord]:
-        """An hour; the updater's rule decides at its beginning, and the actuator works in the course of it."""
+        """Run one hour: the updater's rule decides at its beginning, and the actuator works in the course of it."""
         assert self._emulation is not None
         emulation = self._emulation
         size = emulation.sizes[POD]
@@ -152,7 +152,7 @@ def ignore_small_changes(had: Sequence[float], asked: Sequence[float]) -> list[f
 
 
 def _mean_usage(entries: Sequence[PeriodRecord]) -> tuple[float, float]:
-    """Means over an hour; 0 where nothing was measured."""
+    """Return the means over an hour; 0 where nothing was measured."""
     known = [[getattr(entry, name) for entry in entries] for name in ("used_cpu", "used_memory")]
     cpu, memory = (float(np.nanmean([*each, *([0.0] if np.isnan(each).all() else [])])) for each in known)
     return cpu, memory

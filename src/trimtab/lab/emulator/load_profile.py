@@ -48,7 +48,7 @@ class LoadProfile:
     def from_workload(
         cls, workload: GeneratedWorkload, *, series: int = 0, scale: float = 1.0
     ) -> LoadProfile:
-        """A series of a workload, `scale` times as large."""
+        """Build the profile from a series of a workload, `scale` times as large."""
         cpu, memory = workload.cpu[series] * scale, workload.memory[series] * scale
         return cls(np.array(cpu), np.array(memory), workload.step, workload.start)
 

@@ -78,7 +78,7 @@ def diff_counters(before: Counters | None, after: Counters | None) -> MeasuredUs
 
 
 def parse_counters(text: str, namespace: str) -> dict[str, Counters]:
-    """The counters of the stress pods of a namespace, by pod."""
+    """Parse the counters of the stress pods of a namespace, by pod."""
     found: dict[str, dict[str, float]] = {}
     for name, labels, value, stamp in _LINE.findall(text):
         field = _COUNTERS.get(name)
@@ -110,7 +110,7 @@ class Cadvisor:
         self._urls: dict[str, str] = {}
 
     async def read_node(self, node: str) -> dict[str, Counters]:
-        """The counters of the stress pods on a node; needs the right to get nodes/proxy, or nodes/metrics."""
+        """Read the counters of the stress pods on a node; needs get on nodes/proxy or nodes/metrics."""
         try:
             text = await (self._read_directly(node) if self._is_direct else self._read_through_proxy(node))
         except (KubeError, UsageError) as error:

@@ -41,7 +41,7 @@ class StressPods:
 
     @asynccontextmanager
     async def provision(self, sizes: dict[str, Resources]) -> AsyncIterator[None]:
-        """Deployments and Services by these names; gone afterwards, also when this is interrupted."""
+        """Create Deployments and Services with these names, and delete them at the end, also after an interruption."""
         client, namespace = self._client, self._namespace
         try:
             for name, size in sizes.items():
@@ -71,7 +71,7 @@ class StressPods:
         return seen
 
     async def list_status(self) -> dict[str, StressPodStatus]:
-        """Each Deployment's pod as it is now."""
+        """Return the present pod of each Deployment."""
         found = await self._client.list_objects(
             PODS, namespace=self._namespace, labels=f"{LABEL}={self._run}"
         )

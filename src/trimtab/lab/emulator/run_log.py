@@ -42,7 +42,7 @@ class RunLog:
         return np.array([getattr(entry, name) for entry in self.entries], float)
 
     def summary(self) -> dict[str, float]:
-        """Shares of all that was wanted, used or asked for, over all pods and periods."""
+        """Return shares of what was wanted, used or requested, over all pods and periods."""
         cpu, memory = (self._compute_unserved_and_slack(resource) for resource in ("cpu", "memory"))
         return {
             "periods": float(len({entry.period for entry in self.entries})),
@@ -60,7 +60,7 @@ class RunLog:
         }
 
     def _compute_unserved_and_slack(self, resource: str) -> tuple[float, float]:
-        """Wanted but not used, of what was wanted; asked for but not used, of what was asked for."""
+        """Return the share of the wanted usage that was not served, and the share of the requests that was not used."""
         wanted, used = self.column(f"wanted_{resource}"), self.column(f"used_{resource}")
         request = self.column(f"{resource}_request")
         known = np.isfinite(used)

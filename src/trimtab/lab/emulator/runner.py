@@ -44,7 +44,7 @@ async def run_stress(
     sizes: Mapping[str, Resources] | None = None,
     on_progress: ProgressCallback = lambda _text, _share: None,
 ) -> RunLog:
-    """Follow the courses for so many periods, or to their end; everything that was made is gone afterwards."""
+    """Follow the load profiles for this many periods, or to their end, and delete everything that was created."""
     many = periods or max(profile.periods for profile in profiles.values())
     journal = RunLog()
     on_progress("starting pods", 0.0)

@@ -68,7 +68,7 @@ class UtilizationState:
         self.pods[pod] = RegisteredPod(service, profiles[series])
 
     async def connect(self, pod: str) -> PodDemand:
-        """Tell the pod what to use first; it has to hear that."""
+        """Connect a pod: tell it what to use first, and fail if it does not answer."""
         follower = self.get_pod(pod)
         if not await self.send(follower.service, follower.profile.demand_at(0)):
             raise TrimtabError(f"pod {pod}: its Service {follower.service} does not answer")
@@ -76,7 +76,7 @@ class UtilizationState:
         return follower.current_demand
 
     async def advance(self) -> None:
-        """The next period for all who are connected, at the same time."""
+        """Start the next period for all connected pods at the same time."""
         connected = [each for each in self.pods.values() if each.period >= 0]
         for each in connected:
             each.period += 1
@@ -93,7 +93,7 @@ class UtilizationState:
 
 
 def build_app(state: UtilizationState) -> web.Application:
-    """The server's HTTP side."""
+    """Build the HTTP application of the server."""
     app = web.Application(client_max_size=MAX_UPLOAD_BYTES, middlewares=[_report_errors])
     routes = _Routes(state)
     app.add_routes(
@@ -112,7 +112,7 @@ def build_app(state: UtilizationState) -> web.Application:
 async def serve(
     state: UtilizationState, *, host: str = "127.0.0.1", port: int = 0, period: float | None = None
 ) -> AsyncIterator[str]:
-    """The address of a running server; with a period, it goes on by itself."""
+    """Serve and yield the address; with a period, the server advances by itself."""
     runner = web.AppRunner(build_app(state))
     await runner.setup()
     clock: asyncio.Task[None] | None = None
@@ -142,7 +142,7 @@ async def _run_clock(state: UtilizationState, period: float) -> None:
 async def _report_errors(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """A refusal is one line with a fix in it, as on the command line."""
+    """Return an error as one line with a remedy, as the command line does."""
     try:
         return await handler(request)
     except TrimtabError as error:
@@ -156,14 +156,14 @@ class _Routes:
         self._state = state
 
     async def upload(self, request: web.Request) -> web.Response:
-        """`{"step": 300, "series": {"web-0": {"cpu": [...], "memory": [...]}}}`, cores and bytes."""
+        """Accept `{"step": 300, "series": {"web-0": {"cpu": [...], "memory": [...]}}}`, in cores and bytes."""
         body = await request.json()
         profiles = {name: _parse_profile(each, float(body["step"])) for name, each in body["series"].items()}
         self._state.upload(request.match_info["workload"], profiles)
         return web.json_response({"series": list(profiles)})
 
     async def register(self, request: web.Request) -> web.Response:
-        """`{"service": "web-0", "workload": "shop", "series": "web-0"}`."""
+        """Accept `{"service": "web-0", "workload": "shop", "series": "web-0"}`."""
         body = await request.json()
         self._state.register(
             request.match_info["pod"],
@@ -206,7 +206,7 @@ def _parse_profile(series: dict[str, list[float]], step: float) -> LoadProfile:
 
 
 def encode_upload(profiles: dict[str, LoadProfile], step: float) -> bytes:
-    """An upload's body."""
+    """Encode the body of an upload."""
     series = {
         name: {"cpu": each.cpu.tolist(), "memory": each.memory.tolist()} for name, each in profiles.items()
     }

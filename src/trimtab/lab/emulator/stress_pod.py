@@ -69,14 +69,14 @@ kill -9 $others $loops 2>/dev/null; exit 137
 
 
 def escape_dollars(script: str) -> str:
-    """As it must stand in a container's command, where Kubernetes makes `$` of `$$` and a value of `$(NAME)`."""
+    """Escape a script for a container's command, where Kubernetes turns `$$` into `$` and expands `$(NAME)`."""
     return script.replace("$", "$$")
 
 
 def build_deployment(
     name: str, *, size: Resources, image: str = IMAGE, run: str = "stress"
 ) -> dict[str, Any]:
-    """A Deployment of one stress pod."""
+    """Build a Deployment of one stress pod."""
     labels = {"app": name, LABEL: run}
     container = {
         "name": CONTAINER,

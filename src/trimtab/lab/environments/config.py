@@ -35,7 +35,7 @@ class EnvironmentConfig:
             raise TrimtabError("hours and warm_up: must each be at least 1")
 
     def start_episode(self, rng: np.random.Generator, *, containers: int) -> Episode:
-        """A new episode, up to its first step."""
+        """Start a new episode, up to its first step."""
         demand = self.demand.sample(rng, containers=containers, hours=self.warm_up + self.hours)
         fleet = ContainerSim(demand, self.rules)
         fleet.warm_up(self.warm_up)

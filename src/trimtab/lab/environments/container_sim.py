@@ -40,7 +40,7 @@ NO_OOM_HOURS = 1e6
 
 
 class RequestRules(NamedTuple):
-    """Rules that turn requests into what a container really has."""
+    """The rules by which requests become the size that a container really has."""
 
     cpu_limit: float = np.inf
     """The CPU limit in multiples of the request; infinite for none."""
@@ -65,7 +65,7 @@ def simulate_hour(
     memory_filling: OpenHour,
     sums: Floats,
 ) -> None:
-    """Let the rows of demand pass, a step each."""
+    """Simulate the rows of demand, one step each."""
     sums[:] = 0.0
     used, held = np.empty(cpu.shape[1]), np.empty(cpu.shape[1])
     for at in range(cpu.shape[0]):
@@ -97,7 +97,7 @@ def simulate_hour(
 
 
 class ContainerSim:
-    """So many containers in the demand of one episode."""
+    """Simulates the containers of one episode."""
 
     def __init__(self, demand: Trace, rules: RequestRules) -> None:
         self._demand, self._rules = demand, rules
@@ -122,7 +122,7 @@ class ContainerSim:
 
     @property
     def time(self) -> float:
-        """Seconds, at the beginning of the present hour."""
+        """Return the seconds at the beginning of the present hour."""
         return self._demand.start + self.hour * self._rows_per_hour * self._demand.step
 
     @property
@@ -131,7 +131,7 @@ class ContainerSim:
 
     @property
     def usage(self) -> tuple[Floats, Floats]:
-        """The means of the last hour; 0 where there was no sample."""
+        """Return the means of the last hour; 0 where there was no sample."""
         cpu, memory = (
             record.open_hour.total / np.maximum(record.open_hour.samples, 1)
             for record in (self._cpu, self._memory)
@@ -139,7 +139,7 @@ class ContainerSim:
         return cpu, memory
 
     def warm_up(self, hours: int) -> None:
-        """Observe for so many hours with capacity for everything, then request the highest usage.
+        """Observe this many hours with unlimited capacity, then request the highest usage.
 
         A container without samples keeps that capacity until an agent can size it: otherwise it would be OOM-killed
         again and again for usage that nobody could know.
@@ -159,7 +159,9 @@ class ContainerSim:
         self._hours_since_oom[:] = NO_OOM_HOURS
 
     def apply_requests(self, cpu: Floats, memory: Floats) -> npt.NDArray[np.int64]:
-        """Carry out such requests where the change is worth it (NaN: leave as is): how many changes each container had."""
+        """Apply requests where the change is worth it (NaN keeps the present one), and return the number of changes of
+        each container.
+        """
         changed = np.zeros(len(cpu), np.int64)
         asked = []
         for wanted, had in zip((cpu, memory), self.requests, strict=True):
@@ -170,7 +172,7 @@ class ContainerSim:
         return changed
 
     def run_hour(self) -> None:
-        """Live through the coming hour. The one before stays open until now, for an agent is shown it as a strategy is."""
+        """Simulate the next hour. The last one stays open until now, because an agent observes it as a strategy does."""
         if self.hour > 0:
             for record in (self._cpu, self._memory):
                 record.close_hour(self.hour - 1, self.hour)

@@ -28,12 +28,12 @@ class DemandSource(Protocol):
     """A source of demand for episodes."""
 
     def sample(self, rng: np.random.Generator, *, containers: int, hours: int) -> Trace:
-        """The demand of so many containers over so many hours."""
+        """Return the demand of this many containers over this many hours."""
 
 
 @dataclass(frozen=True, slots=True)
 class GeneratedDemand:
-    """Drawn by generators, an equal part of the containers by each; alone, a container is of any of them.
+    """Demand drawn by generators, with an equal share of the containers each; a single container is of a random one.
 
     How noisy they are differs from episode to episode, for those that have such a setting.
     """
@@ -75,7 +75,7 @@ def _draw_settings(name: str, rng: np.random.Generator) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class RecordedDemand:
-    """Cut out of a recording, where it has samples; one that is too short comes again from its start.
+    """Demand cut out of a recording where it has samples; a recording that is too short repeats from its start.
 
     All containers of an episode begin at the same hour, from which on each of them has samples in at least half as many hours
     as the best stretch of the recording that is so long.
@@ -112,7 +112,7 @@ class RecordedDemand:
         return max(1, round(HOUR / self.trace.step))
 
     def _find_starts(self, hours: int) -> npt.NDArray[np.bool_]:
-        """Return from which hour on (a row) which containers (a column) have enough samples for an episode."""
+        """Return from which hours (rows) on which containers (columns) have enough samples for an episode."""
         if not self._sampled.any():
             raise TrimtabError("demand: the recording has no samples")
         count = len(self._sampled)
@@ -127,7 +127,7 @@ class RecordedDemand:
 
 @dataclass(frozen=True, slots=True)
 class MixedDemand:
-    """Each episode from one of several, in turn by chance."""
+    """Demand of each episode from one of several sources, chosen at random."""
 
     sources: Sequence[DemandSource]
     weights: Sequence[float] = field(default=())

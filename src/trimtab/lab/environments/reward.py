@@ -51,13 +51,15 @@ class Weights(NamedTuple):
 
 
 def find_measured(sums: Floats) -> npt.NDArray[np.bool_]:
-    """Return of which containers the hour has a sample at all."""
+    """Return which containers have any sample in the hour."""
     found: npt.NDArray[np.bool_] = (sums[:, CPU_STEPS] > 0) | (sums[:, MEMORY_STEPS] > 0)
     return found
 
 
 def compute_costs(sums: Floats, changes: npt.NDArray[np.int64]) -> Floats:
-    """The costs of an hour in the order of `Weights`, a row a container; NaN where nothing was measured of them."""
+    """Return the costs of an hour in the order of `Weights`, with a row for each container; NaN where nothing was
+    measured.
+    """
     of_cpu, of_memory, of_any = sums[:, CPU_STEPS] > 0, sums[:, MEMORY_STEPS] > 0, find_measured(sums)
     parts = [
         (of_cpu, _share(sums[:, CPU_OVER], sums[:, CPU_REQUESTED])),

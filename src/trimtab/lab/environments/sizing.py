@@ -35,7 +35,7 @@ Doubles = npt.NDArray[np.float64]
 
 
 class SizingEnv(gymnasium.Env[Doubles, Doubles]):
-    """The seed's environment."""
+    """The environment of the seed: one container, and a recommender's bounds and target as actions."""
 
     metadata = {"render_modes": []}  # noqa: RUF012 - Gymnasium's own way
 
@@ -96,7 +96,9 @@ def _read_usage(fleet: ContainerSim) -> tuple[float, float]:
 
 
 def apply_updater_rule(bounds: Doubles, compared: Sequence[float]) -> list[float]:
-    """The updater's rule for each resource: the target where what is compared is outside of its bounds; NaN: no change."""
+    """Apply the updater's rule to each resource: the target if the compared value is outside the bounds; NaN keeps the
+    size.
+    """
     return [
         float(bound[TARGET]) if not bound[LOWER] <= value <= bound[UPPER] else np.nan
         for bound, value in zip(bounds, compared, strict=True)

@@ -22,12 +22,12 @@ Singles = npt.NDArray[np.float32]
 
 
 def build_observation_space() -> Any:
-    """The agent's observation; see `trimtab.lab.neural.actions`."""
+    """Build the space of the agent's observation; see `trimtab.lab.neural.actions`."""
     return spaces.Box(-100.0, 100.0, (OBSERVATION_SIZE,), np.float32)
 
 
 def build_action_space() -> Any:
-    """The places of CPU and memory."""
+    """Build the space of actions: positions for CPU and memory."""
     return spaces.Box(0.0, 1.0, (ACTION_SIZE,), np.float32)
 
 

@@ -24,7 +24,7 @@ OOM_DECAY_HOURS = 24.0
 
 
 class ActionRange(NamedTuple):
-    """Between which sizes an agent chooses, for each container; NaN where nothing is known."""
+    """The range in which an agent chooses a size, for each container; NaN where nothing is known."""
 
     low: Floats
     high: Floats
@@ -49,7 +49,7 @@ def cpu_action_range(level: Floats, peak: Floats) -> ActionRange:
 
 
 def memory_action_range(level: Floats, peak: Floats) -> ActionRange:
-    """Never under the week's peak: what a container once needed it may need again, and then it is killed."""
+    """Return a range that is never below the week's peak: what a container once needed it may need again."""
     highest = np.maximum(peak, level)
     return ActionRange(low=1.0 * highest, high=1.5 * highest)
 

@@ -46,7 +46,7 @@ Singles = npt.NDArray[np.float32]
 
 
 class OpenHour(NamedTuple):
-    """The hour that is being filled: what its numbers will be made from."""
+    """The sums of the present hour, from which its features are computed."""
 
     samples: npt.NDArray[np.int64]
     total: Floats
@@ -60,7 +60,7 @@ class OpenHour(NamedTuple):
 
 
 class FeatureSet(NamedTuple):
-    """Return the features of each row."""
+    """The features of each row."""
 
     levels: Floats
     """The mean of the last day; NaN without any sample."""
@@ -71,7 +71,7 @@ class FeatureSet(NamedTuple):
 
 @njit(cache=True, error_model="numpy")
 def add_samples(values: Floats, most: float, filling: OpenHour) -> None:
-    """Take in one sample a row; values that are not believed are passed over."""
+    """Add one sample for each row; implausible values are ignored."""
     for row in range(values.size):
         value = values[row]
         if 0.0 <= value <= most:
@@ -159,7 +159,7 @@ def _week_peak(hours: Singles) -> float:
 
 @njit(cache=True, error_model="numpy")
 def _day_level(hours: Singles, peak: float) -> float:
-    """The mean of the last day that is known of, and not under a thousandth of the week's peak."""
+    """Return the mean of the last day with samples, at least a thousandth of the week's peak."""
     total, count = 0.0, 0
     for back in range(HOURS):
         if not np.isnan(hours[back, MEAN]):
@@ -213,7 +213,7 @@ def _write_features(
 
 @njit(cache=True, error_model="numpy")
 def _write_window_features(hours: Singles, level: float, start: int, out: Floats) -> int:
-    """Mean, high value, peak and least mean of each window."""
+    """Write mean, high value, peak and least mean of each window."""
     total, high, peak, least, count = 0.0, 0.0, 0.0, np.inf, 0
     at, window = start, 0
     for back in range(HOURS):
@@ -239,7 +239,7 @@ def _write_window_features(hours: Singles, level: float, start: int, out: Floats
 
 @njit(cache=True, error_model="numpy")
 def _write_same_hour_features(hours: Singles, level: float, start: int, out: Floats) -> int:
-    """Mean and peak of the next hour on all former days; and how much hours differ, over a day and from hour to hour."""
+    """Write mean and peak of the next hour on all former days, and the differences over a day and between hours."""
     total, peak, count = 0.0, 0.0, 0
     for lag in range(23, HOURS, 24):
         if not np.isnan(hours[lag, MEAN]):
@@ -265,7 +265,7 @@ def _write_same_hour_features(hours: Singles, level: float, start: int, out: Flo
 
 
 class HourlyUsage:
-    """One resource of all containers: a week of hours, and the one that is being filled."""
+    """The hourly usage of one resource of all containers: a week of hours, and the present one."""
 
     def __init__(self, rows: int, *, most: float) -> None:
         self._most = most
@@ -278,7 +278,7 @@ class HourlyUsage:
         add_samples(values, self._most, self.open_hour)
 
     def close_hour(self, number: int, coming: int) -> None:
-        """End the hour of this number; those until the coming one are unknown."""
+        """End the hour of this number; those until the next one are unknown."""
         close_hour(number, self.open_hour, self.history, self.density)
         for skipped in range(max(number + 1, coming - HOURS), coming):
             self.history[:, skipped % HOURS] = np.nan
@@ -312,7 +312,7 @@ class HourClock:
 
     @property
     def current_hour(self) -> int:
-        """The present hour."""
+        """Return the present hour."""
         return self.hour_at(float(self.times[1]))
 
     def hour_at(self, t: float) -> int:
@@ -322,7 +322,7 @@ class HourClock:
         return float(self.times[0]) + number * HOUR
 
     def advance(self, t: float) -> tuple[int, int] | None:
-        """Take in that it is `t`: the hour that is over with this and the one that begins, if one is."""
+        """Advance to time `t`, and return the hour that ended and the one that begins, if any does."""
         if not self.has_started:
             self.times[:] = t
             return None

@@ -103,7 +103,7 @@ class HeldSizes(NamedTuple):
 
 
 class ForecasterCostModel(NamedTuple):
-    """Return the cost of harm in units of the level, and the multiples of the week's peak that bound a size."""
+    """The cost of harm in units of the level, and the multiples of the week's peak that bound a size."""
 
     tolerated_overuse: float
     """The share of samples that may be over the size."""
@@ -116,7 +116,7 @@ class ForecasterCostModel(NamedTuple):
 
 @njit(cache=True, error_model="numpy")
 def count_over(values: Floats, most: float, held: HeldSizes) -> None:
-    """Note which samples are over the size; those that are not believed are over nothing."""
+    """Count samples above the size; implausible samples do not count."""
     for row in range(values.size):
         if held.size[row] < values[row] <= most:
             held.over[row] += 1.0
@@ -132,7 +132,7 @@ def choose_sizes(
     samples: npt.NDArray[np.int64],
     held: HeldSizes,
 ) -> None:
-    """End an hour: adjust the care for each container, and choose a new size where that is worth a change.
+    """End an hour: adjust the caution for each container, and choose a new size where a change is worth its cost.
 
     `quantiles` has the network's answers: the lowest quantile's logarithm, then what is between each and the next.
     """
@@ -189,7 +189,7 @@ def _find_cheapest_size(
 
 @njit(cache=True, error_model="numpy")
 def _lay_out_candidates(taus: Floats, answers: Floats, sizes: Floats, over: Floats) -> None:
-    """The sizes that are looked at, as multiples of the level, and how likely it is to be over each."""
+    """Return the candidate sizes as multiples of the level, and the probability of usage above each."""
     low, place = min(max(answers[0], -8.0), 8.0), 0
     for which in range(taus.size - 1):
         step = answers[which + 1]
@@ -207,7 +207,7 @@ def _lay_out_candidates(taus: Floats, answers: Floats, sizes: Floats, over: Floa
 
 
 class ResourceForecast:
-    """One resource of all containers: its record, its network and what they have."""
+    """The forecast of one resource of all containers: their usage, the network and the sizes in effect."""
 
     def __init__(
         self, rows: int, *, model: Network, taus: Floats, cost_model: ForecasterCostModel, most: float
@@ -230,7 +230,7 @@ class ResourceForecast:
         return held
 
     def close_hour(self, now: int, coming: int, ahead: float) -> None:
-        """End the hour, and name the sizes of the next."""
+        """End the hour, and choose the sizes of the next."""
         self.held = self.compute_next_sizes(now, ahead)
         self.usage.close_hour(now, coming)
 
@@ -244,7 +244,7 @@ class ResourceForecast:
 
 
 class ForecasterStrategy(Strategy[ForecasterSettings]):
-    """Sizes by what a network expects of the coming hour."""
+    """Sizes containers by the forecast of a network for the next hour."""
 
     name: ClassVar[str] = "forecaster"
     settings_type: ClassVar[type[Settings]] = ForecasterSettings

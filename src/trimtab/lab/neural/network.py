@@ -48,7 +48,7 @@ class Network(NamedTuple):
 
 @njit(cache=True, error_model="numpy")
 def forward(network: Network, features: Floats, out: Floats) -> None:
-    """The outputs of each row."""
+    """Return the outputs of each row."""
     first, second = np.empty(len(network.first_bias)), np.empty(len(network.second_bias))
     inputs = np.empty(len(network.middle))
     for row in range(features.shape[0]):
@@ -81,7 +81,7 @@ def _apply_relu(values: Floats) -> None:
 
 
 def predict(network: Network, features: Floats) -> Floats:
-    """The outputs of each row; the input is a row each."""
+    """Return the outputs of each input row."""
     out = np.empty((len(features), network.output_count))
     forward(network, features, out)
     return out
@@ -89,7 +89,7 @@ def predict(network: Network, features: Floats) -> Floats:
 
 @cache
 def load_weights(weights: str) -> dict[str, Array]:
-    """The arrays of a file of weights: one that ships with Trimtab by its name, or any by its path."""
+    """Load a file of weights: one that ships with Trimtab by its name, or any by its path."""
     path = Path(weights)
     if path.suffix != ".npz":
         path = Path(str(files("trimtab.lab.neural"))) / "weights" / f"{weights}.npz"
@@ -103,7 +103,7 @@ def load_weights(weights: str) -> dict[str, Array]:
 
 
 def build_network(arrays: dict[str, Array], prefix: str, *, inputs: int, source: str) -> Network:
-    """The network of this prefix; refused where it was not made for so many inputs."""
+    """Build the network with this prefix; raise an error if it was made for another number of inputs."""
     try:
         made = Network(*(_as_floats(arrays[prefix + name]) for name in Network._fields))
     except KeyError as missing:

@@ -1,4 +1,4 @@
-"""A believable cluster: services, databases, batch and the rest, with requests as people write them.
+"""Generate a realistic cluster: services, databases, batch and others, with requests as people write them.
 
 Who uses how much comes from the workload generators. What is asked for is a guess at the peak, mostly far too much and
 sometimes too little, in the round numbers that people like; about half set no CPU limit. The nodes are as many as
@@ -30,12 +30,12 @@ GENERATOR_SHARES = {
     "flash_crowd": ("shop", 0.05),
     "memory_leak": ("platform", 0.05),
 }
-"""Generators, the namespace that their workloads are in, and how large a share of all they are."""
+"""The namespace of the workloads of each generator, and their share of all workloads."""
 
 _MILLICORES = (10, 25, 50, 100, 200, 250, 500, 1000, 1500, 2000, 3000, 4000, 6000, 8000, 12000, 16000)
 _MEBIBYTES = (32, 64, 128, 256, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 32768)
 _NODE_HEADROOM = 1.15
-"""Times the nodes that are needed."""
+"""The nodes of the cluster, as a multiple of the nodes that the requests need."""
 STEP = 300.0
 """The default seconds of a step."""
 _DEFAULT_MEMORY = 64 * MIB
@@ -90,7 +90,7 @@ def generate_cluster_from_trace(
     node_cpu: float = 8.0,
     node_memory: float = 32 * GIB,
 ) -> Scenario:
-    """A cluster whose workloads want this, one a series; each has `replicas`, or some number that fits its kind.
+    """Generate a cluster with a workload for each series; each has `replicas`, or a number that fits its kind.
 
     A series without any CPU is left out; one without any memory holds a little, for no process runs in none.
     """
@@ -166,18 +166,20 @@ def _guess_resources(
 
 
 def _round_up(amount: float, steps: Sequence[int], *, most: float) -> int:
-    """The next round number, if that is no more than the most."""
+    """Return the next round number, up to the largest one."""
     possible = [step for step in steps if step <= most] or steps[:1]
     return next((step for step in possible if step >= amount), possible[-1])
 
 
 def _build_service(cpu: Floats) -> ServiceSpec:
-    """Requests of a few milliseconds each, the fewer the smaller the service; the objective is what users feel."""
+    """Build a service whose requests take a few milliseconds each, fewer for a small service, with an objective on their
+    latency.
+    """
     return ServiceSpec(cpu_seconds=float(np.clip(np.nanmean(cpu) / 20, 0.002, 0.05)), latency_objective=0.5)
 
 
 def _make_unique_name(name: str, series: int, *, taken: Collection[str]) -> str:
-    """As Kubernetes allows it, and as nobody else is called."""
+    """Return a valid Kubernetes name that no other workload has."""
     kept = "".join(letter if letter.isalnum() else "-" for letter in name.lower()).strip("-")[:40].rstrip("-")
     is_numbered = kept.rsplit("-", 1)[-1].isdigit()
     if is_numbered and kept not in taken:

@@ -64,7 +64,7 @@ def _read_policies(path: Path) -> PolicySpecs:
 
 
 def _use_simulated_source(spec: OptimizationPolicySpec, path: Path) -> OptimizationPolicySpec:
-    """As it is meant in a simulated cluster, which has one source of usage, whatever the policy calls its own."""
+    """Return the policy with the one usage source of a simulated cluster, whatever source it names."""
     sizing = strategy_spec_from_policy(spec)
     try:
         STRATEGIES.parse_settings(sizing.strategy, sizing.decode_settings())
@@ -97,7 +97,7 @@ def _is_selected(spec: OptimizationPolicySpec, workload: WorkloadSpec) -> bool:
 
 @dataclass(slots=True)
 class PolicyRun:
-    """The run of one contender over time; harm and cost are counted from `begins` on."""
+    """The run of one policy over time; harm and cost are counted after `counted_from`."""
 
     policy_name: str
     pool: NodePool
@@ -113,17 +113,17 @@ class PolicyRun:
             )
 
     def metric_series(self, name: str, *, counted: bool = False) -> Floats:
-        """One field of all moments, or of those that count."""
+        """Return one metric over all steps, or over those that count."""
         chosen = (each for each in self.history if not counted or each.at > self.counted_from)
         return np.array([getattr(each, name) for each in chosen], np.float64)
 
     @property
     def counted_days(self) -> float:
-        """Return that count."""
+        """Return the days that count."""
         return max(self.history[-1].at - max(self.counted_from, self.history[0].at), 1.0) / 86400
 
     def summary(self) -> dict[str, float]:
-        """In numbers; each is a mean over time, save counts and shares."""
+        """Return the metrics of the run as numbers: means over time, except counts and shares."""
 
         def total(name: str) -> float:
             return float(self.metric_series(name, counted=True).sum())

@@ -20,7 +20,7 @@ MEMORY_NOISE_SHARE = 0.5
 
 @njit(cache=True, error_model="numpy")
 def hash_to_noise(seed: int, serial: int, step: int) -> float:
-    """A number from -1 to 1 with mean 0, always the same for the same three (splitmix64)."""
+    """Return a number from -1 to 1 with mean 0, always the same for the same three inputs (splitmix64)."""
     word = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15)
     word ^= (np.uint64(serial) + np.uint64(1)) * np.uint64(0xBF58476D1CE4E5B9)
     word ^= (np.uint64(step) + np.uint64(1)) * np.uint64(0x94D049BB133111EB)

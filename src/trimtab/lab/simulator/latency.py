@@ -29,7 +29,7 @@ LOG_TAIL_SHARES = (math.log(0.5), math.log(0.05), math.log(0.01))
 def compute_response_times(
     demand: float, cores: float, cpu_seconds: float, slowdown: float, throttled: float
 ) -> tuple[float, float, float]:
-    """Seconds within which half, 95 % and 99 % of a pod's requests are answered."""
+    """Return the seconds within which half, 95 % and 99 % of a pod's requests are answered."""
     busy = demand * slowdown / cores if cores > 0.0 else 1.0
     if busy >= 0.999:
         return MAX_LATENCY, MAX_LATENCY, MAX_LATENCY
@@ -48,7 +48,7 @@ def compute_response_times(
 
 @njit(cache=True, error_model="numpy")
 def _compute_quantile(late: float, service: float, waits: float, drains: float, throttled: float) -> float:
-    """The time that is exceeded by a share whose logarithm is `late`."""
+    """Return the time that is exceeded by a share whose logarithm is `late`."""
     held = CFS_PERIOD * min(1.0, throttled * np.exp(-late)) * throttled if throttled > 0.0 else 0.0
     return float(min(-late * service + max(waits - late, 0.0) * drains + held, MAX_LATENCY))
 

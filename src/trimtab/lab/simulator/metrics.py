@@ -54,7 +54,7 @@ class ClusterMetrics:
 
 
 def collect_metrics(world: SimulatedWorld, *, needed: int) -> ClusterMetrics:
-    """The last step of a world, with what happened in it, which is taken out."""
+    """Collect the metrics of a world's last step, and take its events."""
     sums = np.zeros(8)
     sum_containers(world.container_arrays.containers, world.container_arrays.cpu_demand, sums)
     happened, world.events = world.events, []

@@ -56,7 +56,7 @@ class SimulatedWorkload:
 
     @property
     def outdated_pods(self) -> list[SimulatedPod]:
-        """The pods of an older template."""
+        """Return the pods of an older template."""
         return [pod for pod in self.pods.values() if pod.revision != self.revision]
 
     def to_record(self) -> Workload:

@@ -74,7 +74,7 @@ class Containers(NamedTuple):
 
     @classmethod
     def empty(cls, rows: int) -> Containers:
-        """Rows that stand nowhere, without requests or limits."""
+        """Return rows without a node, requests or limits."""
 
         def floats(value: float = 0.0) -> Floats:
             return np.full(rows, value)
@@ -205,7 +205,7 @@ def _apply_demand(
 
 @njit(cache=True, error_model="numpy")
 def group_rows_by_node(node: Indices, many: int) -> tuple[Indices, Indices]:
-    """All rows that stand somewhere, those of a node together, and where those of each node begin and end."""
+    """Return all rows that have a node, grouped by node, and where those of each node begin and end."""
     firsts = np.zeros(many + 1, np.int32)
     for index in node:
         if index >= 0:
@@ -322,7 +322,7 @@ def _throttle(used: Floats, limits: Floats, burst: Floats, throttled: Floats, wa
 
 @njit(cache=True, error_model="numpy")
 def compute_throttled_share(used: float, limit: float, burst: float) -> float:
-    """The share of periods with something held back, of a container that uses this much of its limit.
+    """Return the share of periods in which a container that uses this share of its limit is throttled.
 
     Demand of a period is normal; 1 - exp(-sum over k of P(k periods are over the limit) / k) is Spitzer's answer, and
     this is within 0.003 of it.

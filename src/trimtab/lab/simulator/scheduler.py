@@ -26,7 +26,7 @@ def select_node(
     allocatable_memory: Counts,
     pack: bool,  # noqa: FBT001 - compiled code takes no keywords
 ) -> int:
-    """The node that a pod goes to, the first of equals; -1 where it fits on none."""
+    """Return the best node for a pod, the first of equals; -1 if it fits on none."""
     best, most = -1, -np.inf
     for node in range(len(cpu_left)):
         if pods_left[node] < 1 or cpu_left[node] < cpu or memory_left[node] < memory:

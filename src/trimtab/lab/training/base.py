@@ -18,7 +18,7 @@ from trimtab.sizing.state import Array
 
 
 class Learner(ABC):
-    """Learns in updates."""
+    """A learner improves its parameters in updates."""
 
     name: ClassVar[str]
     objective: ClassVar[str]
@@ -36,30 +36,30 @@ class Learner(ABC):
         """Updates so far."""
 
     def make_rng(self, *more: int) -> np.random.Generator:
-        """Chance for the present update."""
+        """Return the random generator of the present update."""
         return np.random.default_rng([self.seed, self.updates_done, *more])
 
     def update(self) -> dict[str, float]:
-        """Learn once more: the figures of this update."""
+        """Run one more update, and return its figures."""
         figures = self.learn()
         self.updates_done += 1
         return figures
 
     @property
     def settings(self) -> Any:
-        """All that shapes what is learned beside the seed, as plain JSON."""
+        """Return the settings that shape what is learned, beside the seed, as plain JSON."""
         return {"plan": describe_settings(self.config)}
 
     @abstractmethod
     def learn(self) -> dict[str, float]:
-        """One update."""
+        """Carry out one update."""
 
     @abstractmethod
     def export_weights(self) -> dict[str, Array]:
         """Return the weights that a strategy needs."""
 
     def arrays(self) -> dict[str, Array]:
-        """All that has to be kept."""
+        """Return the arrays that a checkpoint keeps."""
         leaves = jax.tree_util.tree_leaves(self.tree)
         return {
             "learner": np.array(self.name),
@@ -68,7 +68,7 @@ class Learner(ABC):
         }
 
     def load_arrays(self, arrays: Mapping[str, Array]) -> None:
-        """Go on from what `arrays` gave; a `ValueError` where it was another learner's."""
+        """Continue from what `arrays` returned; raise ValueError if it was another learner's."""
         leaves, structure = jax.tree_util.tree_flatten(self.tree)
         kept = [arrays[f"tree.{at}"] for at in range(len(leaves)) if f"tree.{at}" in arrays]
         same = [new.shape == np.shape(old) for new, old in zip(kept, leaves, strict=False)]

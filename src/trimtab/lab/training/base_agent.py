@@ -32,7 +32,7 @@ class RolloutConfig:
 
 
 class AgentLearner(Learner):
-    """Learns by living through episodes."""
+    """Trains an agent on the rewards of episodes."""
 
     objective = "reward"
     lower_is_better = False
@@ -44,7 +44,7 @@ class AgentLearner(Learner):
         self._rollout_config, self._workers = rollout_config, workers
 
     def run_episodes(self, agent: Network | None, spread: Floats) -> Rollout:
-        """The episodes of this update."""
+        """Run the episodes of this update."""
         shards = [
             RolloutShard(
                 agent=agent,
@@ -69,5 +69,5 @@ class AgentLearner(Learner):
 
 
 def to_numpy_network(parameters: jax_network.Parameters) -> Network:
-    """For workers, who need no JAX."""
+    """Convert a network to numpy, because workers have no JAX."""
     return Network(*(np.asarray(parameters[name], np.float64) for name in Network._fields))

@@ -41,7 +41,7 @@ class Examples(NamedTuple):
 
 
 def build_examples(trace: Trace, *, seed: int, most: int) -> tuple[Examples, Examples]:
-    """At most so many examples of CPU, and of memory (of which the hour's peak counts)."""
+    """Build at most this many examples of CPU, and of memory, of which the peak of the hour counts."""
     rng = np.random.default_rng(seed)
     cpu = _build_resource_examples(trace, trace.cpu, rng, limit=MAX_PLAUSIBLE_CPU, peaks=False, most=most)
     memory = _build_resource_examples(
@@ -75,7 +75,7 @@ def _build_resource_examples(
 
 
 def _build_peak_targets(coming: Floats) -> Floats:
-    """The peak, and nothing in the other places."""
+    """Return targets with the peak first and nothing else."""
     outcome = np.full((SAMPLES, coming.shape[1]), np.nan)
     outcome[0] = np.fmax.reduce(coming, axis=0)
     return outcome

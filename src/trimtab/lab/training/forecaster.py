@@ -50,14 +50,14 @@ class ForecasterConfig:
 
 
 def predict_quantiles(parameters: jax_network.Parameters, shown: Any) -> Any:
-    """The quantiles of each row, in order."""
+    """Return the quantiles of each row, in order."""
     answers = jax_network.apply_network(parameters, shown)
     steps = jax.nn.softplus(answers[:, 1:])
     return answers[:, :1] + jnp.concatenate([jnp.zeros_like(steps[:, :1]), jnp.cumsum(steps, axis=1)], axis=1)
 
 
 def pinball_loss(parameters: jax_network.Parameters, shown: Any, outcome: Any) -> Any:
-    """The loss: 0 for one who knows; each quantile counts by how wide the loss around it is."""
+    """Return the loss: 0 for a perfect forecast; each quantile counts by the width of the loss around it."""
     known = ~jnp.isnan(outcome)
     error = jnp.where(known, outcome, 0.0)[:, :, None] - predict_quantiles(parameters, shown)[:, None, :]
     paid = jnp.maximum(TAUS * error, (TAUS - 1.0) * error) / jnp.sqrt(TAUS * (1.0 - TAUS))
@@ -65,7 +65,7 @@ def pinball_loss(parameters: jax_network.Parameters, shown: Any, outcome: Any) -
 
 
 class ForecasterLearner(Learner):
-    """Learns from recordings."""
+    """Trains the forecaster on recordings."""
 
     name: ClassVar[str] = "forecaster"
     objective: ClassVar[str] = "loss apart"
@@ -134,7 +134,7 @@ class ForecasterLearner(Learner):
 
 
 class _CompiledSteps(NamedTuple):
-    """The compiled steps, the same for all learners with the same settings."""
+    """The compiled steps, shared by all learners with the same settings."""
 
     init: Any
     step: Any
@@ -165,7 +165,7 @@ LOSS_FUNCTION = jax.jit(pinball_loss)
 def _gather_examples(
     traces: Sequence[Trace], seed: int, most: int, workers: Workers[Any, Any]
 ) -> tuple[dict[str, Examples], dict[str, Examples]]:
-    """The examples to learn from and those kept apart, of each resource."""
+    """Return the examples to learn from and those for validation, of each resource."""
     parts = [part for number, trace in enumerate(traces) for part in _split_trace(trace, seed + number, most)]
     made = workers(_build_part, parts)
     found = []
@@ -183,7 +183,7 @@ def _gather_examples(
 
 
 def _split_trace(trace: Trace, seed: int, most: int) -> list[tuple[Trace, int, int]]:
-    """Nine tenths of the containers, and the tenth that is kept apart."""
+    """Return nine tenths of the containers for training, and one tenth for validation."""
     order = np.random.default_rng(seed).permutation(trace.container_count)
     tenth = max(1, trace.container_count // 10) if trace.container_count > 1 else 0
     return [

@@ -19,7 +19,7 @@ FIXED = ("middle", "width")
 def init_network(
     rng: np.random.Generator, *, inputs: int, hidden: int, outputs: int, last_scale: float = 0.01
 ) -> Parameters:
-    """A network that knows nothing: its answers are near 0."""
+    """Return an untrained network, whose outputs are near 0."""
 
     def draw_weights(rows: int, columns: int, scale: float) -> Array:
         numbers: Array = rng.standard_normal((rows, columns)) * scale * np.sqrt(2.0 / rows)
@@ -42,7 +42,7 @@ def init_network(
 
 
 def apply_network(parameters: Parameters, inputs: Any) -> Any:
-    """The outputs of each row."""
+    """Return the outputs of each row."""
     scaled = (inputs - parameters["middle"]) / parameters["width"]
     scaled = jnp.clip(scaled, -MAX_INPUT_DEVIATIONS, MAX_INPUT_DEVIATIONS)
     hidden = jax.nn.relu(scaled @ parameters["first"] + parameters["first_bias"])
@@ -51,7 +51,7 @@ def apply_network(parameters: Parameters, inputs: Any) -> Any:
 
 
 def mask_fixed(gradients: Any) -> Any:
-    """Gradients without those of what is fixed, anywhere in a tree of networks."""
+    """Return the gradients without those of fixed parameters, anywhere in a tree of networks."""
     return jax.tree_util.tree_map_with_path(
         lambda path, value: jnp.zeros_like(value) if getattr(path[-1], "key", None) in FIXED else value,
         gradients,
@@ -59,11 +59,11 @@ def mask_fixed(gradients: Any) -> Any:
 
 
 def fit_scaling(parameters: Parameters, inputs: Array) -> Parameters:
-    """The network with middle and width such that these inputs are spread around 0, about 1 wide."""
+    """Return the network with centre and width such that these inputs are spread around 0, about 1 wide."""
     middle, width = inputs.mean(axis=0), np.maximum(inputs.std(axis=0), 0.05)
     return {**parameters, "middle": middle.astype(np.float32), "width": width.astype(np.float32)}
 
 
 def export_arrays(parameters: Parameters, prefix: str) -> dict[str, Array]:
-    """The network as it is shipped."""
+    """Return the network as the arrays that are shipped."""
     return {prefix + name: np.asarray(parameters[name], np.float32) for name in Network._fields}

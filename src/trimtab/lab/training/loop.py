@@ -36,7 +36,8 @@ def train(
     command: str = "",
     data: Sequence[str] = (),
 ) -> list[dict[str, float]]:
-    """Learn until so many updates are done, from the folder's checkpoint on if there is one: the figures of all updates.
+    """Train until this many updates are done, from the folder's checkpoint if it has one, and return the figures of all
+    updates.
 
     `command` and `data` say in words what the run is, for its card. A run that was begun with anything else is refused.
     """
@@ -63,7 +64,7 @@ def train(
 
 
 def write_weights(learner: Learner, path: Path) -> None:
-    """Write what a strategy needs of a learner."""
+    """Write the weights that a strategy needs from a learner."""
     path.parent.mkdir(parents=True, exist_ok=True)
     _write_arrays(path, learner.export_weights())
 

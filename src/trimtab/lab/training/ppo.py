@@ -46,7 +46,7 @@ class PpoConfig:
 
 
 class PpoLearner(AgentLearner):
-    """Learns from what it does itself."""
+    """Trains an agent on its own latest episodes."""
 
     name: ClassVar[str] = "ppo"
 
@@ -114,7 +114,7 @@ def _compute_advantages(
 
 
 def _log_probability(agent: Any, spread: Any, seen: Any, chosen: Any) -> Any:
-    """The logarithm of how likely a choice is, but for a constant."""
+    """Return the logarithm of the probability of a choice, up to a constant."""
     off = (chosen - jax_network.apply_network(agent, seen)) / jnp.exp(spread)
     return (-0.5 * off**2 - spread).sum(axis=-1)
 
@@ -123,7 +123,7 @@ PREDICT_VALUE = jax.jit(lambda judge, seen: jax_network.apply_network(judge, see
 
 
 class _CompiledSteps(NamedTuple):
-    """The compiled steps, the same for all learners with the same settings."""
+    """The compiled steps, shared by all learners with the same settings."""
 
     init: Any
     step: Any

@@ -44,7 +44,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def record_start(folder: Path, now: Provenance, *, resumes: bool) -> Provenance:
-    """Write down how a run is begun, or check that it goes on as it was: what is on disk then."""
+    """Record the settings of a new run, or check that a resumed run has the same settings."""
     path, made_with = folder / RUN_FILE, (collect_versions(),)
     now = msgspec.structs.replace(now, made_with=made_with)
     if resumes:
@@ -58,7 +58,7 @@ def record_start(folder: Path, now: Provenance, *, resumes: bool) -> Provenance:
 
 
 def read_provenance(folder: Path) -> Provenance:
-    """Return how the run of a folder was begun."""
+    """Return the settings with which the run of a folder was started."""
     path = folder / RUN_FILE
     try:
         return msgspec.json.decode(path.read_bytes(), type=Provenance)
@@ -71,7 +71,7 @@ def read_provenance(folder: Path) -> Provenance:
 
 
 def collect_versions() -> dict[str, str]:
-    """Return what is computed with."""
+    """Return the versions of the libraries that compute."""
     return {
         "trimtab": __version__,
         "jax": jax.__version__,
@@ -118,7 +118,7 @@ def _digest(start: bytes, *arrays: Any) -> str:
 
 
 def _require_same_settings(path: Path, before: Provenance, now: Provenance) -> None:
-    """Refuse to go on with a run by other settings than it was begun with, and name them."""
+    """Reject a run with other settings than it was started with, and name them."""
     then, wanted = dict(_flatten_run(before)), dict(_flatten_run(now))
     names = [name for name in {**then, **wanted} if then.get(name) != wanted.get(name)]
     names = [name for name in names if name != "command"] or names  # which says it all once more

@@ -1,4 +1,4 @@
-"""Episodes that an agent lives through in `trimtab/SizingVector-v0`: what it saw, chose and got.
+"""Run episodes of an agent in `trimtab/SizingVector-v0`, and record observations, actions and rewards.
 
 The containers of an update are divided into shards, each an environment with a seed of its own, so that workers
 elsewhere can live through them. The result does not depend on where that is.
@@ -54,7 +54,7 @@ def mean_known(rows: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class RolloutShard:
-    """A part of an update's episodes, with all that a worker needs to live through it."""
+    """A part of an update's episodes, with all that a worker needs to run it."""
 
     agent: Network | None
     """Without one, choices are drawn evenly."""
@@ -66,7 +66,7 @@ class RolloutShard:
 
 
 def run_shard(shard: RolloutShard) -> Rollout:
-    """The shard's episodes."""
+    """Run the episodes of a shard."""
     rng = np.random.default_rng(shard.seed)
     settings = vars(shard.config)
     env = SizingVector(shard.containers, **settings)

@@ -50,7 +50,7 @@ class SacConfig:
 
 
 class SacLearner(AgentLearner):
-    """Learns from what it remembers."""
+    """Trains an agent on all transitions that it remembers."""
 
     name: ClassVar[str] = "sac"
 
@@ -110,7 +110,7 @@ class SacLearner(AgentLearner):
         self._replay_buffer = [*self._replay_buffer, halved][-self.config.remembered :]
 
     def _collect_transitions(self) -> tuple[Array, Array, Array, Array]:
-        """All transitions that are remembered and whose reward is known."""
+        """Return all remembered transitions whose reward is known."""
         return (
             np.concatenate([one.seen[:-1][one.measured] for one in self._replay_buffer]),
             np.concatenate([one.chosen[one.measured] for one in self._replay_buffer]),
@@ -140,7 +140,7 @@ def _q_value(critic: Any, seen: Any, chosen: Any) -> Any:
 
 
 def sample_action(agent: Any, seen: Any, stray: Any) -> tuple[Any, Any]:
-    """The choice that strays so far, and the logarithm of how likely its places are."""
+    """Return a random action with this noise, and the logarithm of its probability."""
     answers = jax_network.apply_network(agent, seen)
     spread = jnp.clip(answers[..., ACTION_SIZE:], MIN_LOG_SPREAD, MAX_LOG_SPREAD)
     chosen = answers[..., :ACTION_SIZE] + jnp.exp(spread) * stray
@@ -150,7 +150,7 @@ def sample_action(agent: Any, seen: Any, stray: Any) -> tuple[Any, Any]:
 
 
 class _CompiledSteps(NamedTuple):
-    """The compiled steps, the same for all learners with the same settings."""
+    """The compiled steps, shared by all learners with the same settings."""
 
     init: Any
     step: Any

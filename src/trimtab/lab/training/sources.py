@@ -40,7 +40,7 @@ MIN_HOURS = 3
 def build_training_traces(
     traces: Sequence[Trace], *, seed: int, containers: int, generated: bool = True, days: int = 14
 ) -> list[Trace]:
-    """Build the forecaster's data: so many containers of each family, half of them drawn afresh, then the recordings."""
+    """Build the forecaster's data: this many containers of each family, half of them drawn again, then the recordings."""
     if not generated:
         return list(traces)
     made = [
@@ -54,12 +54,12 @@ def build_training_traces(
 
 
 def covers_hours(trace: Trace, hours: int) -> bool:
-    """Return whether a recording is so many hours long."""
+    """Return whether a recording is at least this many hours long."""
     return trace.steps * trace.step >= hours * HOUR
 
 
 def build_training_demand(traces: Sequence[Trace], *, hours: int, generated: bool = True) -> DemandSource:
-    """For the agents: an episode of the generators as often as one of a recording that is long enough for it.
+    """Build the agents' demand: episodes of generators as often as episodes of recordings that are long enough.
 
     A shorter one would come again from its start, and teach that every day is like the last.
     """

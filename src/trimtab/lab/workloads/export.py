@@ -18,7 +18,7 @@ HEADER = ("series", "t_seconds", "cpu_cores", "mem_bytes")
 
 
 def export(workload: GeneratedWorkload, path: Path) -> None:
-    """Write it; the ending of the name says how."""
+    """Write a workload as a file; the ending of its name decides on the format."""
     write = {".csv": _write_csv, ".parquet": _write_parquet}.get(path.suffix)
     if write is None:
         raise TrimtabError(f"--output-file {path}: must end in .csv or .parquet")

@@ -69,7 +69,7 @@ def _deviation(rows: Floats) -> Floats:
 
 
 def _correlation(one: Floats, other: Floats, lag: int) -> Floats:
-    """NaN where the lag is longer than half the time, or one of them never changes."""
+    """Return the correlation; NaN if the lag is longer than half the time, or one series never changes."""
     if 2 * lag > one.shape[1]:
         return np.full(len(one), np.nan)
     first = one - _mean(one)[:, None]

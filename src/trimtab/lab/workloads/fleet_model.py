@@ -86,7 +86,7 @@ def list_fitted_recordings(name: str) -> frozenset[str]:
 
 
 def load_fitted_settings(name: str) -> type[FleetSettings]:
-    """The settings with the numbers of a fleet as their defaults."""
+    """Return the settings with the numbers of a fleet as their defaults."""
     numbers = json.loads((FITTED_DIR / f"{name}.json").read_text())["numbers"]
     fields: dict[str, Any] = {}
     for field, number in numbers.items():
@@ -125,7 +125,7 @@ class FleetGenerator(SampledGenerator[FleetSettings]):
         )
 
     def _draw_log_cpu(self, sampler: Sampler, *, variability: Floats) -> tuple[Floats, Floats]:
-        """CPU's logarithm over time, of unit variance, and how far it swings."""
+        """Draw the logarithm of CPU over time, with unit variance, and its amplitude."""
         s = self.settings
         daily = np.clip(_draw_quantile(sampler, s.daily), 0.0, 1.0)
         late = (s.peak_hour + s.hours_apart * sampler.rng.standard_normal((sampler.series, 1))) / 24
@@ -158,7 +158,7 @@ def _draw_quantile(sampler: Sampler, quantiles: QuantileValues) -> Floats:
 
 
 def _draw_correlated_places(sampler: Sampler, other: Floats, together: float) -> Floats:
-    """Places between 0 and 1 that go with another normal number so much."""
+    """Draw numbers between 0 and 1 with this correlation to another normal number."""
     own = sampler.rng.standard_normal(sampler.series)
     return _normal_cdf(together * other + np.sqrt(1 - together**2) * own)
 
@@ -172,7 +172,7 @@ def _normal_cdf(values: Floats) -> Floats:
 
 
 def _interpolate_quantiles(quantiles: QuantileValues, places: Floats) -> Floats:
-    """A column of the values at these places, between the quantiles by their logarithm: they span decades."""
+    """Interpolate between the quantiles by their logarithm, because they span decades."""
     logs = np.log(np.maximum(quantiles, MIN_VALUE))
     return np.exp(np.interp(places, QUANTILE_LEVELS, logs))[:, None]
 

@@ -68,11 +68,11 @@ class Generator(ABC, Generic[S]):
 
     @abstractmethod
     def generate(self, count: int = 1, *, seed: int = 0) -> GeneratedWorkload:
-        """So many series; the same for the same settings, count and seed, bit for bit."""
+        """Generate this many series; the same settings, count and seed give the same series, bit for bit."""
 
 
 class SampledGenerator(Generator[D]):
-    """One whose curves are drawn by chance."""
+    """A generator whose curves are drawn at random."""
 
     def generate(self, count: int = 1, *, seed: int = 0) -> GeneratedWorkload:
         steps = round(self.settings.duration / self.settings.step)
@@ -101,7 +101,7 @@ class SampledGenerator(Generator[D]):
 
     @abstractmethod
     def draw_curves(self, sampler: Sampler) -> Curves:
-        """The curves of all series."""
+        """Draw the curves of all series."""
 
 
 def _expand(curve: Floats, sampler: Sampler) -> Floats:
@@ -124,7 +124,7 @@ GENERATORS: Family[Generator[Any]] = Family(noun="workload type", group="trimtab
 
 
 def build_generator(name: str, **settings: Any) -> Generator[Any]:
-    """A generator of this type; settings not given have their defaults."""
+    """Build a generator of this type; settings not given have their defaults."""
     return GENERATORS.load_type(name)(GENERATORS.parse_settings(name, settings))
 
 

@@ -63,7 +63,9 @@ class Imported(Generator[ImportedSettings]):
 
 
 def _fill_gaps(rows: Floats, *, default: float) -> Floats:
-    """Without gaps: the last sample before, at the beginning the first one after, or `otherwise` where there is none."""
+    """Fill gaps with the last sample before; at the beginning with the first one after, or `otherwise` where there is
+    none.
+    """
     known = np.isfinite(rows)
     steps = np.arange(rows.shape[1])
     last = np.maximum.accumulate(np.where(known, steps, -1), axis=1)

@@ -1,4 +1,4 @@
-"""Workloads on the disk, each in a folder of its own under its id: the arrays, and beside them how they came to be.
+"""Store workloads on disk, each in a folder named by its id: the arrays, and a description of how they were made.
 
 A workload is written beside its place and then moved there, so that it is there whole or not at all. What is saved is
 never written over: an id that is taken by something else is refused.
@@ -28,7 +28,7 @@ ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def default_path() -> Path:
-    """The folder of a user's workloads if none is named."""
+    """Return the default folder of a user's workloads."""
     data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(data) / "trimtab" / "workloads"
 
@@ -52,7 +52,7 @@ class WorkloadLibrary:
         self.path = path or default_path()
 
     def save(self, workload: GeneratedWorkload, *, id: str | None = None) -> str:  # noqa: A002 - what the seed calls it
-        """Keep a workload; its id, made of what it is made of when none is given."""
+        """Save a workload and return its id, which is derived from its content unless one is given."""
         description = _describe(workload)
         name = validate_id(id) if id is not None else _derive_id(description)
         path = self.path / name
@@ -98,7 +98,7 @@ class WorkloadLibrary:
             raise TrimtabError(f"workload {id}: {path} is damaged: {str(error).splitlines()[0]}") from None
 
     def list_saved(self) -> list[SavedWorkload]:
-        """Those that are there and whole, by id."""
+        """List the workloads that exist and are complete, by id."""
         found = []
         for path in sorted(self.path.glob(f"*/{DESCRIPTION_FILE}")) if self._is_directory(self.path) else ():
             if path.parent.name.startswith("."):
@@ -123,7 +123,7 @@ class WorkloadLibrary:
 
 
 def validate_id(id: str) -> str:  # noqa: A002
-    """An id that can be a folder's name."""
+    """Return an id that can be the name of a folder; raise an error for any other."""
     if not ID.fullmatch(id):
         raise TrimtabError(f"workload id {id!r}: use letters, digits, dots, dashes and underscores")
     return id

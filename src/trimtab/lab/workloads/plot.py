@@ -1,4 +1,4 @@
-"""A workload to look at: an HTML page that is whole in itself, or a PNG where matplotlib is installed.
+"""Plot a workload as a self-contained HTML page, or as PNG if matplotlib is installed.
 
 The first series are drawn, each in its colour; of more than a line can show, the highest of each stretch of time.
 """
@@ -27,13 +27,13 @@ svg{max-width:100%;height:auto}td{padding:.1rem .8rem .1rem 0}"""
 
 
 def build_panels(workload: GeneratedWorkload) -> list[tuple[str, Floats]]:
-    """The charts, one above the other."""
+    """Build the charts, one above the other."""
     drawn = [("CPU, cores", workload.cpu), ("memory, MiB", workload.memory / MIB)]
     return drawn if workload.requests is None else [*drawn, ("requests a second", workload.requests)]
 
 
 def render_page(workload: GeneratedWorkload, title: str) -> str:
-    """The page."""
+    """Render the page."""
     rows = "".join(
         f"<tr><td>{escape(name)}<td>{escape(str(value))}" for name, value in workload.settings.items()
     )
@@ -49,7 +49,7 @@ def render_page(workload: GeneratedWorkload, title: str) -> str:
 
 
 def write_png(workload: GeneratedWorkload, title: str, path: Path) -> None:
-    """Write the picture."""
+    """Write the charts as PNG."""
     with require_extra("pictures", f"--output-file {path}", alternative="write .html"):
         from matplotlib.figure import Figure
     drawn = build_panels(workload)
@@ -96,7 +96,7 @@ def _render_svg(rows: Floats, step: float) -> str:
 
 
 def downsample_max(row: Floats, most: int) -> Floats:
-    """At most so many points, each the highest of its stretch."""
+    """Return at most this many points, each the highest of its interval."""
     if len(row) <= most:
         return row
     edges = np.linspace(0, len(row), most, endpoint=False).astype(np.intp)

@@ -17,7 +17,7 @@ MAX_CELLS = 2**28
 
 
 class Sampler:
-    """Chance for so many series of so many steps."""
+    """A random generator for this many series of this many steps."""
 
     def __init__(self, *, series: int, steps: int, step: float, seed: int) -> None:
         self.series, self.steps, self.step = series, steps, step
@@ -34,14 +34,16 @@ class Sampler:
         return ((self.seconds + MONDAY) // DAY + 3) % 7 >= 5  # the first day of all time was a Thursday
 
     def table_shape(self, number: npt.NDArray[np.int64]) -> tuple[int, int]:
-        """The shape of something drawn for each series and each of these numbers, from 0; as much as fits."""
+        """Return the shape of a table with a row for each series and a column for each of these numbers, as far as it
+        fits.
+        """
         turns = int(number.max()) + 1
         if self.series * turns > MAX_CELLS:
             raise MemoryError(f"{self.series:,} series of {turns:,} draws do not fit into memory")
         return self.series, turns
 
     def draw_uniform(self, low: float = 0.0, high: float = 1.0) -> Floats:
-        """A number a series."""
+        """Draw a uniform number for each series."""
         return self.rng.uniform(low, high, (self.series, 1))
 
     def draw_sizes(self, spread: float) -> Floats:
@@ -49,13 +51,13 @@ class Sampler:
         return np.exp(spread * self.rng.standard_normal((self.series, 1)))
 
     def draw_noise(self, share: float) -> Floats:
-        """A factor for each sample, log-normal with mean 1; `share` is its standard deviation."""
+        """Draw a factor for each sample, log-normal with mean 1; `share` is its standard deviation."""
         width = np.sqrt(np.log1p(share**2))
         factors: Floats = np.exp(width * self.rng.standard_normal(self.shape) - width**2 / 2)
         return factors
 
     def draw_autocorrelated(self, correlation: Floats | float) -> Floats:
-        """Unit normal noise that remembers: `memory` is the correlation of a step with the next, for each series."""
+        """Draw unit normal noise in which `memory` is the correlation of a step with the next, for each series."""
         kept = np.broadcast_to(np.asarray(correlation, float).reshape(-1), (self.series,))
         fresh = np.sqrt(1 - kept**2)
         steps = self.rng.standard_normal((self.steps, self.series))  # a row a step: it is walked along time
@@ -74,7 +76,7 @@ class Sampler:
         return np.cumsum(ends, axis=1)
 
     def draw_levels(self, stretch: npt.NDArray[np.int64], low: float, high: float) -> Floats:
-        """A level for each stretch, evenly between the two."""
+        """Draw a level for each interval, uniformly between the two."""
         table = self.rng.uniform(low, high, self.table_shape(stretch))
         return np.take_along_axis(table, stretch, axis=1)
 

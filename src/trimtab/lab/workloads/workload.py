@@ -47,7 +47,7 @@ class GeneratedWorkload:
 
     @property
     def duration(self) -> float:
-        """Seconds."""
+        """Return the duration in seconds."""
         return self.steps * self.step
 
     @property
@@ -55,7 +55,7 @@ class GeneratedWorkload:
         return tuple(f"{self.type}-{number}" for number in range(self.series))
 
     def to_trace(self) -> Trace:
-        """The same as a recording, for a back-test."""
+        """Return the workload as a recording, for a back-test."""
         return Trace(
             names=self.names,
             start=self.start,

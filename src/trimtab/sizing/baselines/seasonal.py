@@ -202,7 +202,7 @@ class BinnedUsage:
             array[:] = 0
 
     def skip_bin(self, number: int) -> None:
-        """Nothing was heard in the bin of this number."""
+        """Record that the bin of this number has no samples."""
         self.history[:, number % self.history.shape[1]] = np.nan
 
     def update_periods(self, now: int) -> None:

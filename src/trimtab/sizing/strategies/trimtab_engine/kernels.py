@@ -151,7 +151,7 @@ class EpochUsage(NamedTuple):
 
 
 class FleetAverages(NamedTuple):
-    """What containers with little history borrow from the others, by unrest class and forecaster."""
+    """The averages over all containers that those with little history use, by unrest class and forecaster."""
 
     errors: Floats
     costs: Floats

@@ -38,7 +38,7 @@ KEPT_TOLERANCE = 0.005
 
 
 class SizeExplanation(NamedTuple):
-    """How the size of one resource of one container was chosen, in cores or bytes."""
+    """The choice of one size of one container: forecast, costs and savings, in cores or bytes."""
 
     forecaster: int
     level: float
