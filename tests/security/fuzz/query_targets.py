@@ -8,6 +8,7 @@ from security.fuzz.engine import Target
 from trimtab.api.intent import TargetRef
 from trimtab.intents.kpi.client import _combine_queries
 from trimtab.intents.kpi.query import build_kpi_query
+from trimtab.usage.prometheus.namespace_scope import NamespaceScope, list_operands, restrict_to_namespace
 from trimtab.usage.prometheus.template import QueryError, find_query_problem
 
 TARGET = TargetRef(kind="Deployment", name="web")
@@ -55,7 +56,30 @@ def check_query(data: bytes) -> str:
     return "vector"
 
 
+def restrict_query(data: bytes) -> str:
+    """Require the namespace's matcher in every selector of the restricted query, or one line that refuses it."""
+    restricted = restrict_to_namespace(data.decode(errors="replace"), NamespaceScope("shop", "namespace"))
+    remaining = [promql_parser.parse(restricted)]
+    selectors = 0
+    while remaining:
+        expression = remaining.pop()
+        if isinstance(expression, promql_parser.VectorSelector):
+            found = [(each.name, str(each.op), each.value) for each in expression.matchers.matchers]
+            assert ("namespace", str(promql_parser.MatchOp.Equal), "shop") in found
+            assert not expression.matchers.or_matchers
+            selectors += 1
+        remaining += list_operands(expression)
+    return f"{min(selectors, 3)} selectors"
+
+
 TARGETS = (
+    Target(
+        name="scoped-promql",
+        seeds=[query.encode() for query in _QUERIES],
+        tokens=_TOKENS,
+        run=restrict_query,
+        errors=(QueryError,),
+    ),
     Target(
         name="promql",
         seeds=[query.encode() for query in _QUERIES],
