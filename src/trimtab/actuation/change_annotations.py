@@ -201,6 +201,7 @@ class ChangeAnnotations(msgspec.Struct, frozen=True, kw_only=True):
     def earlier_sizes_at(self, at: float) -> Sequence[Sizes]:
         """Return the other sizes that pods may have had at that time, which is known to the second only."""
         found: list[Sizes] = []
+        # Until all pods have settled, each of them may still have the size before.
         if self.change and (at <= self.change.settled or not self.change.settled):
             found.append(self.change.before)
         if self.applied and at <= self.applied.until:
@@ -277,6 +278,7 @@ def _decode_record(key: str, text: str, uid: str) -> Any:
             return UnreadableAnnotations(
                 f"annotation {key} is of version {envelope.version}, not {VERSION}; {remedy}"
             )
+        # Nothing would show that the annotation was copied from another workload, whose sizes this one would get.
         if not envelope.uid:
             return UnreadableAnnotations(f"annotation {key} names no object; {remedy}")
         return _bound_texts(msgspec.json.decode(envelope.mark, type=_RECORD_TYPES[key]))
@@ -304,6 +306,7 @@ def clamp_future_times(annotations: ChangeAnnotations, *, now: int) -> ChangeAnn
     """Return the annotations with future times set to now; equal ones if there is nothing to repair."""
     reverted = annotations.reverted
     if reverted and reverted.at > now + DEADLINES.clock_skew:
+        # All times move together, so that the cooldown keeps its length.
         shift = now - reverted.at
         relief_until = reverted.relief_until and reverted.relief_until + shift
         reverted = replace(reverted, at=now, until=reverted.until + shift, relief_until=relief_until)

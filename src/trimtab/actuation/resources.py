@@ -65,6 +65,7 @@ def _clamp_pair(wanted: RequestLimit, most: int | None, own: RequestLimit | None
     if own is None:
         limit = None if limit is None else min(limit, most)
     elif own.limit is not None:
+        # No limit at all would be more than the ceiling.
         ceiling = max(most, own.limit)
         limit = ceiling if limit is None else min(limit, ceiling)
     return RequestLimit(request, limit)
@@ -93,6 +94,8 @@ def is_settled(pod: Pod, sizes: Sizes) -> bool:
     """Return whether the pod has this size in its spec and, as far as the kubelet reports it, in its cgroups."""
     if pod.resize is not None or not has_size(pod, sizes):
         return False
+    # A kubelet that reports no resources in the status would keep a change waiting forever: the spec alone decides
+    # then.
     applied = {
         state.name: state.actual_resources
         for state in pod.container_statuses
@@ -166,6 +169,7 @@ def limit_memory_decrease(current: Resources, wanted: Resources, *, need: int | 
 
     request, limit = map(lower_memory, current.memory, wanted.memory)
     if current.memory_limit is None and limit is not None:
+        # A first limit is a decrease from all that the node has: below the need, the container would be OOM killed.
         limit = None if enough is None else max(limit, enough)
     if limit is not None:
         limit = max(limit, request or 0)
@@ -192,6 +196,8 @@ def fit_without_growth(current: Resources, wanted: Resources) -> Resources:
     def fit(now: RequestLimit, target: RequestLimit) -> RequestLimit:
         if (target.request or 0) <= (now.request or 0):
             return target
+        # The limit of a Guaranteed container grows only with its request: the server rejects a change of the QoS
+        # class.
         return now if now.request == now.limit else RequestLimit(now.request, target.limit)
 
     return keep_memory_limit(current, current.combine(wanted, fit))
@@ -279,6 +285,7 @@ def _sizes_match(current: Sizes, wanted: Sizes) -> bool:
 
 def _is_close(applied: Resources, wanted: Resources) -> bool:
     for got, asked in zip(applied.cpu, wanted.cpu, strict=True):
+        # The kernel rounds shares and quotas: compared exactly, a resize would never count as settled.
         if got is not None and asked is not None and abs(got - asked) > max(_CPU_ROUNDING, asked // 100):
             return False
     return all(

@@ -63,6 +63,8 @@ class PolicyMatcher:
 
         def precedence(policy: Policy) -> tuple[int, bool, str, str]:
             weight, is_foreign = policy.spec.weight, policy.namespace != operator_namespace
+            # A stored policy of a tenant could otherwise overrule the administrator's: admission checks only what is
+            # written now.
             if is_foreign and reserved_weight is not None:
                 weight = min(weight, reserved_weight - 1)
             return -weight, is_foreign, policy.namespace, policy.name
@@ -85,6 +87,8 @@ class PolicyMatcher:
         for label in workload.labels:
             candidates += filter(group.admits, self._index.workload_label.get(label, ()))
         found = [policy for policy in candidates if _matches(policy.spec.selector.workload_selector, labels)]
+        # The shared tuple: most workloads of a group match the same policies, and overlaps are counted once for each
+        # tuple.
         if not found:
             return group.unconditional
         return tuple(sorted([*group.unconditional, *found], key=self._ranks.__getitem__))
@@ -162,6 +166,8 @@ class _PolicyIndex:
             if not terms:
                 self.unrestricted.append(policy)
                 continue
+            # Under its rarest requirement a policy is looked at for the fewest workloads; under a label that all
+            # have, for each.
             for index_field, value in min(terms, key=lambda each: sum(popularity[one] for one in each)):
                 getattr(self, index_field).setdefault(value, []).append(policy)
 

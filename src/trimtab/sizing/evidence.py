@@ -158,6 +158,8 @@ def sized_resource(
 ) -> SizedResource:
     """Gather the input of the question; `rules` are the policy's, of which those of this container are used."""
     own = rules.for_container(container.name)
+    # Kubernetes takes a limit without a request as the request: read as unset, the container would seem to reserve
+    # nothing.
     counted = container.resources.select(resource).with_implied_request()
     return SizedResource(
         resource=resource,

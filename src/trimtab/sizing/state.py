@@ -146,10 +146,12 @@ class _CompressedReader:
         found = bytearray()
         while len(found) < size and not self._decompressor.eof:
             try:
+                # Bounded by the size that is asked for: a crafted snapshot could decompress to gigabytes.
                 piece = self._decompressor.decompress(self._remaining, size - len(found))
             except zlib.error as error:
                 raise ValueError(f"state: the arrays of the snapshot cannot be read: {error}") from None
             self._remaining = self._decompressor.unconsumed_tail
+            # The input ended early, and no further call would return more.
             if not piece and not self._remaining:
                 break
             found += piece
@@ -178,6 +180,7 @@ def _read_header(state: bytes) -> tuple[SnapshotHeader, memoryview]:
     start = len(MAGIC) + LENGTH_BYTES
     if len(view) < start + CHECKSUM_BYTES:
         raise ValueError("state: the snapshot is cut short")
+    # Before anything is decoded: a flipped bit in an array would go unnoticed and change sizes.
     if zlib.crc32(view[:-CHECKSUM_BYTES]) != int.from_bytes(view[-CHECKSUM_BYTES:], "little"):
         raise ValueError("state: the snapshot is damaged or cut short; its checksum does not match")
     end = start + int.from_bytes(view[len(MAGIC) : start], "little")
@@ -192,6 +195,7 @@ def _check_header(header: SnapshotHeader, known: ArrayState[Any]) -> None:
         raise ValueError(f"state: it is of strategy {header.strategy!r}, not of {known.name!r}")
     if header.containers != known.containers:
         raise ValueError(f"state: it is of {header.containers} containers, not of {known.containers}")
+    # State that was learned with another half-life or other buckets would be misread without an error.
     ours = _dump_settings(known)
     for name in sorted(ours.keys() | header.settings.keys()):
         if ours.get(name) != header.settings.get(name):
@@ -289,6 +293,7 @@ def reindex(known: R, rows: Indices) -> R:
 
 def _container_axes(known: ArrayState[Any]) -> dict[str, int | None]:
     """Return the axis of each array that stands for containers; None if none does."""
+    # The axis is the one that differs between one and two containers, so that strategies need not declare it.
     one, two = (type(known)(containers, known.settings).arrays() for containers in (1, 2))
     return {
         name: next((axis for axis in range(array.ndim) if array.shape[axis] != two[name].shape[axis]), None)
@@ -299,6 +304,7 @@ def _container_axes(known: ArrayState[Any]) -> dict[str, int | None]:
 def _compact_pool(arrays: dict[str, Array], prefix: str) -> None:
     """Keep only the items of the pool that a container holds; the first item belongs to nobody."""
     pages, pool = arrays[prefix + "pages"], arrays[prefix + "pool"]
+    # Item 0 means `no page` in every row: it has to stay the first, even if no row holds it.
     held = np.union1d(pages, 0)
     arrays[prefix + "pages"] = np.searchsorted(held, pages).astype(pages.dtype)
     arrays[prefix + "pool"] = pool[held]

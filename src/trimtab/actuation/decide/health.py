@@ -100,6 +100,7 @@ def _count_restarts_back(pods: Sequence[Pod], seconds: int, *, now: int) -> _Res
     since = now - seconds
     ends = [[end for end in _list_exits(pod) if end.finished_at >= since] for pod in pods]
     last = [max((end.finished_at for end in found), default=0) for found in ends]
+    # At least a second each: a rate of restarts over no time could not be compared with the one after the change.
     watched = (max(now - max(since, pod.created, ended), 1) for pod, ended in zip(pods, last, strict=True))
     return _Restarts(sum(map(bool, ends)), sum(map(_has_oom_kill, ends)), sum(watched))
 
@@ -120,6 +121,7 @@ def health_since(
     make none of them less likely to be chance. `known` are exits, by pod, that were seen before; they are
     later than `since` only by the clock of a node that is ahead.
     """
+    # A node whose clock is ahead reports exits from before the change with a later time: they are no harm done by it.
     ends = [
         [
             end

@@ -126,6 +126,7 @@ class LocalObservations:
         unready = [pod.uid for pod in live if not pod.ready]
         return replace(
             self,
+            # `min`, because the clock may have been set back: a time in the future would postpone every deadline.
             unsettled_since={uid: min(self.unsettled_since.get(uid, now), now) for uid in waiting},
             unready_since={uid: min(self.unready_since.get(uid, now), now) for uid in unready},
             observed_since=min(self.observed_since or now, now),

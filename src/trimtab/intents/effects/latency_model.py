@@ -217,6 +217,7 @@ class LatencyModel:
             raise TrimtabError(
                 f"an effect of model {KIND!r} cannot be read: its parameters are not {_PARAMETERS}"
             )
+        # A plugin may send NaN: every prediction would be NaN, and every comparison with it false.
         if not (np.isfinite(theta).all() and np.isfinite(covariance).all()):
             raise TrimtabError(
                 f"an effect of model {KIND!r} cannot be read: its parameters are not all numbers"

@@ -106,8 +106,11 @@ class RemoteActuator:
         def ask(channel: grpc.Channel) -> list[IntentAction]:
             answers = CANDIDATES.invoke(channel, request, timeout=self._timeout)
             actions = [
-                action_from_message(message, before=state) for message in islice(answers, MAX_CANDIDATES)
+                # A plugin may stream without end, which would hold up the cycle of all Intents.
+                action_from_message(message, before=state)
+                for message in islice(answers, MAX_CANDIDATES)
             ]
+            # Under the plugin's own name: an action in the name of another actuator would be executed by that one.
             return [msgspec.structs.replace(action, actuator=self.name) for action in actions]
 
         try:

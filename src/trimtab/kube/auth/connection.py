@@ -151,6 +151,8 @@ def load_connection(
     plugin is run.
     """
     config = read_kubeconfig(kubeconfig, environ=environ)
+    # A kubeconfig comes before the service account, as in kubectl: in a pod, a person means the cluster that it
+    # names.
     if config.contexts or kubeconfig is not None:
         return _connect_from_kubeconfig(config, context, environ=environ)
     searched = ", ".join(map(str, default_paths(environ))) or "nowhere, as HOME is not set"
@@ -199,6 +201,7 @@ def _connect_from_kubeconfig(
         server=str(server).rstrip("/"),
         context=name,
         namespace=chosen.value.namespace or "default",
+        # Without TLS, everyone on the way could read the token.
         credentials=build_credentials(user, cluster, environ=environ)
         if secure
         else LocalCredentialProvider(),

@@ -311,6 +311,8 @@ class ContainerProjector:
             for w in spec.containers
         ]
         for wire in spec.init_containers:
+            # An init container that always restarts runs beside the others: left out, it would be neither counted nor
+            # sized.
             role: Role = "sidecar" if wire.restart_policy == "Always" else "init"
             key = wire.name, role, bytes(wire.resources), bytes(wire.resize_policy), wire.image or ""
             found.append(known[key])
@@ -391,6 +393,7 @@ class _PodRecordBuilder:
 
     def _project_statuses(self, status: _StatusWire) -> tuple[ContainerStatus, ...]:
         wires = status.container_statuses
+        # Sidecars report their state among the init containers.
         if status.init_container_statuses:
             wires += status.init_container_statuses
         known = self._status

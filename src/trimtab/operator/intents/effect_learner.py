@@ -65,10 +65,12 @@ class _IntentKnowledge:
 
     def add_state(self, at: float, state: TargetState) -> None:
         for pod in state.pods:
+            # Put back at the end, so that the pods that were seen longest ago are dropped first.
             self.pods.pop(pod.name, None)
             self.pods[pod.name] = pod
         self.pods = dict(islice(self.pods.items(), max(0, len(self.pods) - MAX_EVENTS), None))
         if is_settled(state):
+            # Equal sizes share one object, because every Intent keeps hundreds of states.
             sizes = self.recent[-1][1].sizes if self.recent else ()
             lean = replace(
                 state,
@@ -195,6 +197,7 @@ class EffectLearner:
         is_fitted = is_recent(record.fitted_at, now, within=self._settings().learning_interval.seconds)
         if is_fitted or not (record.recent or record.pods):
             return False
+        # Set first: samples that cannot be fitted would otherwise be tried again in every cycle.
         record.fitted_at = now
         try:
             learned = await asyncio.to_thread(learn_effects, goal, record.history(now), now=now)

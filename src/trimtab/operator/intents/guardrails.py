@@ -77,6 +77,7 @@ def guardrail_constraints(
     Resources are not released if no objective would show a shortage: a service that is idle at night would be
     reduced, and stay so by day while all its objectives are met.
     """
+    # Unknown usage counts as more than any capacity, so that nothing is released on missing data.
     used = inf if state.cpu_used is None else state.cpu_used * USAGE_HEADROOM
     if not goal.watches_capacity:
         used = inf
@@ -178,6 +179,7 @@ class AutoscalerConstraints:
             used, now, request = state.memory_used, size.memory, size.memory_request
         if not shares or not now:
             return 0.0
+        # With unknown usage, any smaller request could make the HPA add pods.
         return inf if used is None else used / min(shares) * now / (request or now)
 
     def max_cpu_without_scale_in(self, state: TargetState) -> float:

@@ -80,6 +80,7 @@ class RecommenderSafeSizes:
         sizing = self._policy_resolver.resolve_strategy(policy, is_required=True)
         if sizing is None:
             return SafeSize()
+        # An invalid policy must not leave the Intent without safe sizes: the defaults apply.
         rules = _rules_with_limits(policy.spec if policy and not policy.problem else OptimizationPolicySpec())
 
         def find_estimate(container: str) -> ContainerEstimate | None:
@@ -121,6 +122,7 @@ def derive_safe_size(
     relief = _raised_memory(recommendation, has) if recommendation.is_urgent else {}
     killed = "; ".join(_describe_oom_kills(recommendation, has, relief, now))
     if evidence is None or container is None:
+        # Nothing is known about the container, so neither its memory nor a CPU limit may be lowered.
         has_limit = container is not None and bool(container.resources.cpu_limit)
         return SafeSize(oom_relief=relief, oom_message=killed, min_cpu=inf if has_limit else 0.0)
     least = safe_minimum(sized_resource(container, "memory", evidence=evidence, rules=rules, now=now))

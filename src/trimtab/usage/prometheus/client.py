@@ -81,6 +81,8 @@ class ServerConnection:
 
     async def _choose(self, endpoints: list[Endpoint], grid: TimeGrid) -> UsageHttpClient:
         """Return the first endpoint with container metrics; if none has any, the first one."""
+        # One of several servers may scrape only itself. A single server is not asked, so that its error is the one
+        # reported.
         for endpoint in endpoints if len(endpoints) > 1 else ():
             http = await self._build_http(endpoint).__aenter__()
             with suppress(UsageError):

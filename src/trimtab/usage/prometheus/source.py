@@ -114,6 +114,7 @@ class Prometheus(Source[PrometheusSettings]):
         lookback = self._build_lookback(held, query)
         kinds = METRIC_KINDS if query.include_ooms else METRIC_KINDS - {"oom"}
         columns = await self._create_reader(held, query).read(lookback, kinds=kinds, progress=progress)
+        # The rates of a recording rule are computed by the server, from samples that are not seen here.
         if not self.settings.cpu_rule:
             undersampled = columns["cpu"].find_undersampled(columns["memory"])
             columns["cpu"].drop_edges(lookback.count_partial_steps(query.step))

@@ -176,6 +176,7 @@ class ResourceState:
     def raise_to(self, containers: Indices, sizes: Floats, peaks: Floats) -> None:
         """Raise these containers to at least these sizes now, and learn from these peaks."""
         self._flush_samples()
+        # `fmax`, so that a container that was killed before it had a size gets one.
         self._epoch_state.held[containers] = np.fmax(self._epoch_state.held[containers], sizes)
         usage = np.full(len(self._epoch.sums), np.nan)
         usage[containers] = peaks

@@ -71,8 +71,10 @@ def _walk(data: Bytes, table: npt.NDArray[np.uint32], into: FrameIndex) -> tuple
         size, begin = _read_varint(data, at, data.size)
         begin += _CHECKSUM_BYTES
         at = begin + size
+        # A truncated length is negative, and a damaged one may point beyond the data.
         if begin < _CHECKSUM_BYTES or not begin <= at <= data.size:
             return _CUT_OFF, 0
+        # Once is enough: the second pass reads the same bytes.
         if counting and _crc(data[begin:at], table) != _read_big_endian(
             data[begin - _CHECKSUM_BYTES : begin]
         ):
@@ -98,6 +100,7 @@ def _index_series(data: Bytes, at: int, end: int, series: int, chunks: int, into
     there = chunks
     while at < end:
         number, inside, at = _read_field(data, at, end)
+        # Labels are one slice that ends before the first chunk: labels after a chunk would not be in it.
         if at < 0 or (number == _LABELS and there > chunks):
             return _UNREADABLE
         if number == _LABELS:
@@ -156,6 +159,7 @@ def _read_field(data: Bytes, at: int, end: int) -> tuple[int, int, int]:
 def _read_varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
     """Return a varint and its end, which is negative if it is truncated."""
     found = shift = 0
+    # A longer run of continuation bits is no number, and would shift beyond 64 bits.
     while at < end and shift < 64:
         byte = int(np.int64(data[at]))
         at += 1
