@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,14 +15,25 @@ from harness import UnavailableError
 from harness.cluster.cluster import Cluster
 from harness.e2e.informer_probe import eventually
 from harness.peers.prometheus import Recorded
+from lab.simulator.test_namespace_limits import LimitedNamespace
 from testing.ports import ClusterUnderTest, InformersUnderTest
 from trimtab.actuation.kube_cluster import KubeCluster
+from trimtab.actuation.port import ClusterPort
 from trimtab.kube.auth import load_connection
 from trimtab.kube.cache.informer_set import InformerSet
+from trimtab.kube.errors import Forbidden
 from trimtab.kube.kinds.pods import Pod
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
-from trimtab.kube.rest.client import Client, PatchType
-from trimtab.kube.rest.resources import CONFIG_MAPS, DEPLOYMENTS, PODS, Resource
+from trimtab.kube.rest.client import Client, Object, PatchType
+from trimtab.kube.rest.resources import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    EVENTS,
+    LIMIT_RANGES,
+    PODS,
+    RESOURCE_QUOTAS,
+    Resource,
+)
 from trimtab.kube.rest.retry import RateLimiter
 from trimtab.kube.runtime.event_recorder import EventRecorder
 from trimtab.usage.source import PromqlClient, source
@@ -156,3 +167,81 @@ async def informers_under_test(client: Client, namespace: str) -> AsyncIterator[
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+
+
+@dataclass
+class _RealLimitedNamespace:
+    cluster: ClusterUnderTest
+    client: Client
+
+    @property
+    def port(self) -> ClusterPort:
+        return self.cluster.port
+
+    @property
+    def name(self) -> str:
+        return self.cluster.key.namespace
+
+    async def workload(self, *, pods: int = 2) -> Workload:
+        found: list[Workload] = []
+
+        async def has_pods() -> bool:
+            workload = await self.port.get_workload(self.cluster.key)
+            if workload is None or not workload.is_spec_observed:
+                return False
+            found[:] = [workload]
+            present = [pod for pod in await self.port.list_pods(workload) if not pod.deleting]
+            return len(present) == pods
+
+        await _eventually(has_pods)
+        return found[0]
+
+    async def denied(self) -> None:
+        async def is_reported() -> bool:
+            events = await self.client.list_objects(EVENTS, namespace=self.name)
+            return any(event["reason"] == "FailedCreate" for event in events)
+
+        await _eventually(is_reported)
+
+    async def add_quota(self, hard: Mapping[str, str]) -> None:
+        await self.workload()
+        body = {"metadata": {"name": "quota"}, "spec": {"hard": dict(hard)}}
+        await self.client.create(RESOURCE_QUOTAS, body, namespace=self.name)
+
+        async def is_counted() -> bool:
+            quota = await self.client.get(RESOURCE_QUOTAS, "quota", namespace=self.name)
+            return set(quota.get("status", {}).get("used", {})) == set(hard)
+
+        await _eventually(is_counted)
+
+    async def add_limit_range(self, limit: Object) -> None:
+        body = {"metadata": {"name": "limits"}, "spec": {"limits": [limit]}}
+        await self.client.create(LIMIT_RANGES, body, namespace=self.name)
+        container = {
+            "name": "main",
+            "image": "busybox:1",
+            "resources": {"limits": {"cpu": "1", "memory": "64Gi"}},
+        }
+
+        async def is_enforced() -> bool:
+            pod = {"metadata": {"name": "probe"}, "spec": {"containers": [container]}}
+            try:
+                await self.client.create(PODS, pod, namespace=self.name, dry_run=True)
+            except Forbidden:
+                return True
+            return False
+
+        await _eventually(is_enforced)
+
+
+async def _eventually(is_true: Callable[[], Awaitable[bool]]) -> None:
+    for _ in range(600):
+        if await is_true():
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("it did not happen within 30 s")
+
+
+@pytest.fixture
+async def limited_namespace(cluster_under_test: ClusterUnderTest, client: Client) -> LimitedNamespace:
+    return _RealLimitedNamespace(cluster_under_test, client)

@@ -14,6 +14,9 @@ from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.lab.faults.invariant import Invariant, RunState, find_policy, is_size_write
 from trimtab.lab.faults.records import Write
 
+ANNOTATIONS_DELAY = 60.0
+"""The seconds within which the operator need not know that someone else has removed its annotations."""
+
 
 class ModeRespected(Invariant):
     name = "mode-respected"
@@ -70,6 +73,8 @@ class ChangeRecordedFirst(Invariant):
     def on_write(self, write: Write) -> None:
         workload = self.state.world.workloads.get(write.workload)
         if write.verb != "resize" or workload is None or self._has_boost(write):
+            return
+        if self.state.lost_annotations_since(write.workload, write.at - ANNOTATIONS_DELAY):
             return
         found = read_change_annotations(workload.to_record()) or ChangeAnnotations()
         change, applied = found.change, found.applied
@@ -138,6 +143,8 @@ class MinIntervalRespected(Invariant):
         least = policy.spec.update_strategy.min_interval.seconds
         # A jump of the clock may make it look shorter than it was.
         if self.state.injector.started("clock-jump"):
+            return
+        if self.state.lost_annotations_since(write.workload, before):
             return
         self.check(write.at - before >= least - 1, "after", round(write.at - before), "s", write)
 

@@ -20,6 +20,8 @@ from trimtab.lab.faults.worlds import WorldSpec
 from trimtab.lab.simulator.world import SimulatedWorld
 from trimtab.operator.config.model import OperatorConfig
 
+_LOSING_ANNOTATIONS = ("other-removes-annotations", "other-garbles-annotations", "workload-recreated")
+
 
 @dataclass(slots=True, kw_only=True)
 class RunState:
@@ -43,6 +45,15 @@ class RunState:
     def elapsed(self) -> float:
         """The seconds since the start of the run."""
         return self.world.control_time - self.world.start
+
+    def lost_annotations_since(self, key: WorkloadKey, at: float) -> bool:
+        """Return whether someone else has removed our annotations from a workload since a time, or made them unreadable."""
+        return any(
+            fault.target == str(key) and self.world.start + each >= at
+            for kind in _LOSING_ANNOTATIONS
+            for fault in self.injector.started(kind)
+            for each in self.injector.period(fault)
+        )
 
     def find_replica(self, name: str) -> Replica | None:
         return next((each for each in self.replicas() if each.name == name), None)

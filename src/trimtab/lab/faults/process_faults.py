@@ -19,7 +19,7 @@ from trimtab.kube.kinds.policies import Policy
 from trimtab.kube.rest.resources import OPTIMIZATION_POLICIES
 from trimtab.lab.faults.plan import Fault, FaultDetails, FaultKind
 from trimtab.lab.faults.replica import Replica, SharedCluster
-from trimtab.lab.faults.worlds import WorldSpec
+from trimtab.lab.faults.worlds import WorldSpec, draw_policy
 from trimtab.lab.simulator.election import SimulatedLeases
 from trimtab.lab.simulator.objects import derive_uid
 from trimtab.operator.config.model import OperatorConfig
@@ -111,6 +111,12 @@ KINDS = (
         draw=_draw_policy,
     ),
     FaultKind(
+        name="policy-rewritten",
+        sentence="A policy gets other windows, bounds, budgets, another strategy and selector for a while.",
+        draw=_draw_policy,
+        calls=_CHANGES,
+    ),
+    FaultKind(
         name="held",
         calls=_CHANGES,
         sentence="A person holds a workload, and releases it.",
@@ -150,6 +156,7 @@ class Operations:
             "config-invalid": self._break_config,
             "policy-mode": self._edit_policy,
             "policy-edited": self._edit_policy,
+            "policy-rewritten": self._edit_policy,
             "policy-deleted": self._delete_policy,
             "held": self._hold,
         }
@@ -162,6 +169,7 @@ class Operations:
             "config-invalid": self._repair_config,
             "policy-mode": self._reset_policy,
             "policy-edited": self._reset_policy,
+            "policy-rewritten": self._reset_policy,
             "policy-deleted": self._recreate_policy,
             "held": self._release,
         }
@@ -331,6 +339,8 @@ class Operations:
             document = dict(self._spec.policies[fault.target])
             if fault.kind == "policy-mode":
                 document["mode"] = rng.choice(["Auto", "Recommend", "Disabled"])
+            elif fault.kind == "policy-rewritten":
+                document = draw_policy(rng, sorted({each.namespace for each in self._spec.workloads}))
             else:
                 document["resourceBounds"] = {
                     "cpu": {"min": "20m", "max": rng.choice(["100m", "1"])},

@@ -29,6 +29,7 @@ _AWAY, _SLOW, _GARBLED, _TRUNCATED = "source-away", "source-slow", "source-garbl
 _YOUNG, _LATE, _FROZEN = "source-young", "usage-late", "usage-frozen"
 _MISSING, _NEGATIVE, _INFINITE = "usage-missing", "usage-negative", "usage-infinite"
 _THOUSANDFOLD, _TWICE, _RENAMED = "usage-thousandfold", "usage-counted-twice", "usage-renamed"
+_NAN, _UNCOUNTED = "usage-nan", "usage-without-kills"
 _PAST, _FUTURE = "usage-from-past", "usage-from-future"
 
 
@@ -64,6 +65,17 @@ KINDS = (
         hides_usage=True,
     ),
     FaultKind(name=_MISSING, sentence="Samples are missing.", draw=_draw_share, hides_usage=True),
+    FaultKind(
+        name=_NAN,
+        sentence="Samples of memory are NaN, those of CPU are right.",
+        draw=_draw_share,
+        hides_usage=True,
+    ),
+    FaultKind(
+        name=_UNCOUNTED,
+        sentence="The source knows neither OOM kills nor throttling.",
+        duration=(4 * 3600.0, 24 * 3600.0),
+    ),
     FaultKind(name=_NEGATIVE, sentence="Samples are negative.", draw=_draw_share, hides_usage=True),
     FaultKind(name=_INFINITE, sentence="Samples are infinite.", draw=_draw_share, hides_usage=True),
     FaultKind(name=_THOUSANDFOLD, sentence="Samples are a thousand times too high.", draw=_draw_share),
@@ -129,12 +141,7 @@ class FaultySource(Source[SimulatedUsageSettings]):
                 cells = self._select_cells(usage, fault)
                 shift = max(1, round(fault.amount / usage.step))
                 self._change(usage, fault, cells, partial(_spoil_grid, kind=kind, shift=shift))
-        for fault in self._injector.active(_LATE):
-            recent = usage.times[:, None] > self._start + self._injector.elapsed - fault.amount
-            self._change(usage, fault, recent & self._select_columns(usage, fault)[None, :], _erase)
-        for fault in self._injector.active(_YOUNG):
-            before = usage.times < self._start + self._injector.period(fault)[0]
-            self._change(usage, fault, np.repeat(before[:, None], len(usage.containers), axis=1), _erase)
+        usage = self._hide(usage)
         for fault in self._injector.started(_RENAMED):
             if (cells := self._select_cells(usage, fault)).any():
                 self._injector.record(fault, f"{int(cells.sum())} samples")
@@ -143,6 +150,23 @@ class FaultySource(Source[SimulatedUsageSettings]):
             keep = ~self._select_columns(usage, fault)
             self._injector.record(fault, f"{int((~keep).sum())} containers")
             usage = _keep_columns(usage, keep)
+        return usage
+
+    def _hide(self, usage: Usage) -> Usage:
+        """Erase samples that the source does not have, or not yet."""
+        for fault in self._injector.started(_NAN):
+            if (cells := self._select_cells(usage, fault)).any():
+                self._injector.record(fault, f"{int(cells.sum())} samples")
+                _erase(usage.memory, cells)
+        for fault in self._injector.active(_UNCOUNTED):
+            self._injector.record(fault, "read")
+            usage = replace(usage, throttled=None, ooms=None)
+        for fault in self._injector.active(_LATE):
+            recent = usage.times[:, None] > self._start + self._injector.elapsed - fault.amount
+            self._change(usage, fault, recent & self._select_columns(usage, fault)[None, :], _erase)
+        for fault in self._injector.active(_YOUNG):
+            before = usage.times < self._start + self._injector.period(fault)[0]
+            self._change(usage, fault, np.repeat(before[:, None], len(usage.containers), axis=1), _erase)
         return usage
 
     def _change(

@@ -12,18 +12,26 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from trimtab.kube.kinds.quotas import ResourceList, ResourceQuota
 from trimtab.kube.rest.client import Object
-from trimtab.kube.rest.resources import NODES, OPTIMIZATION_POLICIES, PODS, Resource
+from trimtab.kube.rest.resources import NODES, OPTIMIZATION_POLICIES, PODS, RESOURCE_QUOTAS, Resource
 from trimtab.lab.faults.plan import FaultDetails, FaultInjector, FaultKind
 from trimtab.lab.faults.worlds import WorldSpec
 from trimtab.lab.simulator.objects import RESOURCES, SimulatedPod
 from trimtab.lab.simulator.simulated_informers import SimulatedInformerSet
 from trimtab.lab.simulator.world import SimulatedWorld
 
-_STALE, _GAP, _DELAYED = "watch-stale", "watch-gap", "watch-delayed"
+_STALE, _GAP, _DELAYED, _SILENT = "watch-stale", "watch-gap", "watch-delayed", "watch-missed-event"
+VERIFY_DELAY = 1800.0
+"""The seconds after which the comparison with the server finds that a cache missed an event."""
 _DUPLICATED, _REORDERED, _RELIST = "watch-duplicated", "watch-reordered", "watch-relist"
 _CHANGES = ("annotate", "resize")
 _KINDS = ("", PODS.kind, "Deployment", "StatefulSet", OPTIMIZATION_POLICIES.kind, NODES.kind)
+
+
+def _draw_missed(rng: random.Random, world: WorldSpec) -> FaultDetails:
+    del world
+    return FaultDetails(target=rng.choice(_KINDS), share=rng.choice([0.1, 0.5]))
 
 
 def _draw_resource(rng: random.Random, world: WorldSpec) -> FaultDetails:
@@ -49,6 +57,12 @@ KINDS = (
     ),
     FaultKind(name=_DUPLICATED, sentence="Each event arrives twice.", draw=_draw_resource, calls=_CHANGES),
     FaultKind(name=_REORDERED, sentence="Events of different resources arrive in another order."),
+    FaultKind(
+        name=_SILENT,
+        sentence="Events are lost and nobody notices, until the cache is compared with the server half an hour later.",
+        draw=_draw_missed,
+        calls=_CHANGES,
+    ),
     FaultKind(
         name=_RELIST,
         sentence="An informer lists everything again, as after a watch that expired.",
@@ -118,16 +132,35 @@ class WatchHub:
         for pod in world.deleted_pods:
             self.remove(PODS, pod.to_record(""))
         world.deleted_pods.clear()
+        for workload in world.deleted_workloads:
+            self.remove(workload.resource, workload)
+        world.deleted_workloads.clear()
         changed, world.changed = world.changed, {}
         for member in changed.values():
             if isinstance(member, SimulatedPod):
                 self.put(PODS, member.to_record(world.node_name(member)))
             else:
                 self.put(RESOURCES[member.spec.kind], member.to_record())
+        if changed:
+            for namespace in world.quotas:
+                self.put_quota(namespace)
+
+    def put_quota(self, namespace: str) -> None:
+        """Show the quota of a namespace with its present usage."""
+        quota = self._world.find_quota(namespace)
+        assert quota is not None
+        known = self.objects.get((RESOURCE_QUOTAS, namespace, quota.name))
+        if known is None or _quota_amounts(known) != _quota_amounts(quota):
+            version = known.version + 1 if known else quota.version
+            self.put(RESOURCE_QUOTAS, msgspec.structs.replace(quota, version=version))
 
     def _publish(self, event: WatchFaultEvent) -> None:
         for inbox in self._inboxes:
             inbox.append(event)
+
+
+def _quota_amounts(quota: ResourceQuota) -> tuple[ResourceList, ...]:
+    return quota.hard_requests, quota.hard_limits, quota.used_requests, quota.used_limits
 
 
 class FaultyInformers(SimulatedInformerSet):
@@ -141,6 +174,8 @@ class FaultyInformers(SimulatedInformerSet):
         self._inbox = hub.subscribe()
         self._lost: set[Resource] = set()
         """The resources of which events were lost, to be listed again."""
+        self._missed: dict[Resource, float] = {}
+        """The resources of which events were lost unnoticed, and when that will be found."""
         self._relisted: set[int] = set()
         """The faults that have already caused a full list."""
 
@@ -156,6 +191,9 @@ class FaultyInformers(SimulatedInformerSet):
             event = self._inbox.popleft()
             if self._is_lost(event):
                 self._lost.add(event.resource)
+            elif fault := self._injector.hit(_SILENT, event.resource.kind):
+                self._injector.record(fault, f"{event.resource} {event.record.name}")
+                self._missed[event.resource] = self._now() + VERIFY_DELAY
             elif self._is_delayed(event):
                 waiting.append(event)
             else:
@@ -199,6 +237,10 @@ class FaultyInformers(SimulatedInformerSet):
         return sorted(events, key=lambda event: order.index(event.resource))
 
     def _relist(self) -> None:
+        for resource, at in list(self._missed.items()):
+            if at <= self._now():
+                del self._missed[resource]
+                self._lost.add(resource)
         for resource in sorted(self._lost, key=str):
             if self._injector.hit(_GAP, resource.kind) or self._injector.hit(_STALE, resource.kind):
                 continue  # the server cannot be read yet

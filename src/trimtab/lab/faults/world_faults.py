@@ -12,17 +12,27 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
+from trimtab.actuation.change_annotations import CHANGE_ANNOTATION
+from trimtab.actuation.port import ANNOTATIONS_MANAGER
 from trimtab.actuation.resources import Sizes, container_sizes, merge_sizes
 from trimtab.kube.kinds.pods import ContainerTermination, Pod, PodResize, Resources
+from trimtab.kube.kinds.quotas import (
+    LimitRange,
+    LimitRangeItem,
+    ResourceList,
+    ResourceQuota,
+    ResourceRatios,
+)
 from trimtab.kube.kinds.workloads import WorkloadKey
-from trimtab.kube.rest.resources import NODES
+from trimtab.kube.rest.resources import LIMIT_RANGES, NODES, RESOURCE_QUOTAS
 from trimtab.lab.faults.api_faults import find_mutation, round_up_memory
 from trimtab.lab.faults.plan import Fault, FaultDetails, FaultInjector, FaultKind
 from trimtab.lab.faults.trace import RunTrace
 from trimtab.lab.faults.watch_faults import WatchHub
 from trimtab.lab.faults.worlds import WorldSpec
 from trimtab.lab.simulator import kubelet
-from trimtab.lab.simulator.objects import SimulatedPod, SimulatedWorkload, with_sizes
+from trimtab.lab.simulator.namespace_limits import sum_usage
+from trimtab.lab.simulator.objects import SimulatedPod, SimulatedWorkload, derive_uid, with_sizes
 from trimtab.lab.simulator.physics import UNSCHEDULED
 from trimtab.lab.simulator.world import SimulatedWorld
 
@@ -30,6 +40,7 @@ _DEFERRED, _INFEASIBLE = "resize-deferred", "resize-infeasible"
 _SILENT, _IGNORED, _FAILING = "resize-never-answered", "resize-ignored", "resize-fails"
 _RESIZES = ("resize",)
 _CHANGES = ("annotate", "resize")
+_PARTIAL = "resize-partial"
 _MEMORY, _CPU, _IDLE = "demand-memory", "demand-cpu", "demand-zero"
 
 
@@ -38,6 +49,13 @@ def _draw_workload(rng: random.Random, world: WorldSpec) -> FaultDetails:
         target=str(rng.choice(world.workloads).key),
         share=rng.choice([0.5, 1.0, 1.0]),
         amount=rng.choice([1.2, 1.5, 2.0, 4.0]),
+    )
+
+
+def _draw_namespace(rng: random.Random, world: WorldSpec) -> FaultDetails:
+    return FaultDetails(
+        target=rng.choice(sorted({each.namespace for each in world.workloads})),
+        amount=rng.choice([0.8, 1.0, 1.1, 1.5]),
     )
 
 
@@ -152,7 +170,7 @@ def _edit_template(context: _Context, fault: Fault) -> None:
             msgspec.structs.replace(each, resources=_scale_resources(each.resources, factor))
             for each in workload.containers
         )
-        workload.revision += 1
+        workload.start_revision()
         context.injector.record(fault, f"{workload.spec.key} by {factor}")
         context.touch(workload)
 
@@ -165,22 +183,179 @@ def _reset_template(context: _Context, fault: Fault) -> None:
     wanted = with_sizes(workload.containers, original)
     if wanted != workload.containers:
         workload.containers = wanted
-        workload.revision += 1
+        workload.start_revision()
         context.injector.record(fault, str(workload.spec.key))
         context.touch(workload)
 
 
 def _start_rollout(context: _Context, fault: Fault) -> None:
     if workload := context.find_workload(fault):
-        workload.revision += 1
+        context.memory[fault.seed] = workload.uid, workload.revision, workload.containers
+        workload.start_revision()
         context.injector.record(fault, str(workload.spec.key))
         context.touch(workload)
 
 
-def _roll_back(context: _Context, fault: Fault) -> None:
+def _start_broken_rollout(context: _Context, fault: Fault) -> None:
+    """Begin a rollout to a version whose pods never become ready."""
     if workload := context.find_workload(fault):
-        workload.revision += 1
+        workload.broken_revision = workload.last_revision + 1
+        _start_rollout(context, fault)
+
+
+def _roll_back(context: _Context, fault: Fault) -> None:
+    """Go back to the template of before, and to its pods, as `kubectl rollout undo` does."""
+    found = context.memory.pop(fault.seed, None)
+    if isinstance(found, tuple) and (workload := context.find_workload(fault)):
+        uid, revision, containers = found
+        if workload.uid == uid:
+            workload.broken_revision = 0
+            workload.revision, workload.containers = revision, containers
+            context.touch(workload)
+
+
+def _pause_rollout(context: _Context, fault: Fault) -> None:
+    """Begin a rollout, and pause it before the second pod is replaced."""
+    if (workload := context.find_workload(fault)) and workload.spec.kind == "Deployment":
+        _start_rollout(context, fault)
+        workload.paused = True
         context.touch(workload)
+
+
+def _resume_rollout(context: _Context, fault: Fault) -> None:
+    if workload := context.find_workload(fault):
+        workload.paused = False
+        context.touch(workload)
+
+
+def _recreate_workload(context: _Context, fault: Fault) -> None:
+    if workload := context.find_workload(fault):
+        context.injector.record(fault, fault.target)
+        context.world.recreate_workload(workload.spec.key)
+        context.world.process_due(context.world.control_time)
+
+
+def _remove_annotations(context: _Context, fault: Fault) -> None:
+    """Remove our annotations, as a tool does that applies a manifest over everything."""
+    if (workload := context.find_workload(fault)) and workload.annotations.pop(ANNOTATIONS_MANAGER, None):
+        context.injector.record(fault, fault.target)
+        context.world.mark_changed(workload)
+
+
+def _garble_annotations(context: _Context, fault: Fault) -> None:
+    if workload := context.find_workload(fault):
+        theirs = dict(workload.annotations.get(ANNOTATIONS_MANAGER, {}))
+        context.memory[fault.seed] = True
+        workload.annotations[ANNOTATIONS_MANAGER] = {
+            **theirs,
+            CHANGE_ANNOTATION: '{"version": 99, "mark": {}}',
+        }
+        context.injector.record(fault, fault.target)
+        context.world.mark_changed(workload)
+
+
+def _clear_annotations(context: _Context, fault: Fault) -> None:
+    """Remove annotations that nobody can read, as our Event asks people to."""
+    workload = context.find_workload(fault)
+    if context.memory.pop(fault.seed, None) and workload:
+        workload.annotations.pop(ANNOTATIONS_MANAGER, None)
+        context.world.mark_changed(workload)
+
+
+def _cordon_node(context: _Context, fault: Fault) -> None:
+    """Cordon a node and evict its pods, as `kubectl drain` does."""
+    world, node = context.world, int(fault.target.removeprefix("node-"))
+    record = context.hub.objects.get((NODES, "", fault.target))
+    if record is None or not world.nodes.active[node]:
+        return
+    world.nodes.cordon(node)
+    context.memory[fault.seed] = True
+    context.hub.put(NODES, msgspec.structs.replace(record, unschedulable=True, version=record.version + 1))
+    context.injector.record(fault, fault.target)
+    for pod in [pod for pod in world.pods.values() if pod.node == node]:
+        if context.injector.rng(fault).random() < fault.share:
+            world.delete_pod(pod)
+    world.process_due(world.control_time)
+
+
+def _uncordon_node(context: _Context, fault: Fault) -> None:
+    if context.memory.pop(fault.seed, None):
+        context.world.nodes.uncordon(int(fault.target.removeprefix("node-")))
+        if record := context.hub.objects.get((NODES, "", fault.target)):
+            free = msgspec.structs.replace(record, unschedulable=False, version=record.version + 1)
+            context.hub.put(NODES, free)
+        context.world.retry_pending()
+
+
+def _set_quota(context: _Context, fault: Fault) -> None:
+    """Create a ResourceQuota a little above or below what the namespace uses."""
+    world, namespace = context.world, fault.target
+    if namespace in world.quotas:
+        return
+    rng = context.injector.rng(fault)
+    requests, limits = sum_usage(pod.containers for pod in world.pods.values() if pod.namespace == namespace)
+
+    def part(used: ResourceList) -> ResourceList:
+        return ResourceList(
+            *(
+                int(amount * fault.amount) if amount and rng.random() < 0.7 else None
+                for amount in (used.cpu, used.memory)
+            )
+        )
+
+    version = int(world.control_time)
+    uid = derive_uid("quota", namespace, fault.seed)
+    world.quotas[namespace] = ResourceQuota(
+        namespace, "quota", uid, version, part(requests), part(limits), requests, limits, is_scoped=False
+    )
+    context.memory[fault.seed] = True
+    context.injector.record(fault, f"{namespace}: {world.quotas[namespace]}")
+    context.hub.put_quota(namespace)
+
+
+def _remove_quota(context: _Context, fault: Fault) -> None:
+    if context.memory.pop(fault.seed, None):
+        quota = context.world.quotas.pop(fault.target)
+        known = context.hub.objects[RESOURCE_QUOTAS, fault.target, quota.name]
+        context.hub.remove(RESOURCE_QUOTAS, msgspec.structs.replace(known, version=known.version + 1))
+
+
+def _set_limit_range(context: _Context, fault: Fault) -> None:
+    """Create a LimitRange whose bounds cut through the sizes of the namespace."""
+    world, namespace = context.world, fault.target
+    if namespace in world.limit_ranges:
+        return
+    rng, none = context.injector.rng(fault), ResourceList()
+    sizes = [
+        each.resources.with_implied_requests()
+        for pod in world.pods.values()
+        if pod.namespace == namespace
+        for each in pod.containers
+    ]
+    most_cpu = max((size.cpu_limit or size.cpu_request or 0 for size in sizes), default=0) or 100
+    most_memory = (
+        max((size.memory_limit or size.memory_request or 0 for size in sizes), default=0) or 256 << 20
+    )
+    item = LimitRangeItem(
+        "Container",
+        min=ResourceList(rng.choice([5, 20, 100]), rng.choice([16 << 20, 64 << 20])),
+        max=ResourceList(int(most_cpu * fault.amount), int(most_memory * fault.amount)),
+        default_request=none,
+        default_limit=none,
+        max_limit_request_ratio=ResourceRatios(),
+    )
+    uid = derive_uid("limit-range", namespace, fault.seed)
+    found = LimitRange(namespace, "limits", uid, int(world.control_time), (item,))
+    world.limit_ranges[namespace] = found
+    context.memory[fault.seed] = True
+    context.injector.record(fault, f"{namespace}: {item.min} to {item.max}")
+    context.hub.put(LIMIT_RANGES, found)
+
+
+def _remove_limit_range(context: _Context, fault: Fault) -> None:
+    if context.memory.pop(fault.seed, None):
+        found = context.world.limit_ranges.pop(fault.target)
+        context.hub.remove(LIMIT_RANGES, msgspec.structs.replace(found, version=found.version + 1))
 
 
 def _resize_pods(context: _Context, fault: Fault) -> None:
@@ -298,6 +473,11 @@ _FAULTS: Sequence[_ClusterFault] = (
         calls=_RESIZES,
     ),
     _cluster_fault(_FAILING, "The container runtime fails resizes with an error.", calls=_RESIZES),
+    _cluster_fault(
+        _PARTIAL,
+        "The kubelet resizes one container of a pod, and defers the others.",
+        calls=_RESIZES,
+    ),
     _cluster_fault(_MEMORY, "Containers want more memory, up to four times as much."),
     _cluster_fault(_CPU, "Containers want more CPU, up to four times as much."),
     _cluster_fault(_IDLE, "Containers want nothing."),
@@ -320,6 +500,65 @@ _FAULTS: Sequence[_ClusterFault] = (
     _cluster_fault("other-deletes-pods", "A user deletes pods.", _delete_pods, calls=_CHANGES),
     _cluster_fault(
         "rollout", "A rollout begins, and is rolled back.", _start_rollout, _roll_back, calls=_CHANGES
+    ),
+    _cluster_fault(
+        "rollout-broken",
+        "A rollout begins to a version whose pods never become ready, and is rolled back.",
+        _start_broken_rollout,
+        _roll_back,
+        calls=_CHANGES,
+    ),
+    _cluster_fault(
+        "rollout-paused",
+        "A rollout begins and is paused for a while.",
+        _pause_rollout,
+        _resume_rollout,
+        calls=_CHANGES,
+    ),
+    _cluster_fault(
+        "workload-recreated",
+        "A workload is deleted, and created again under the same name.",
+        _recreate_workload,
+        calls=_CHANGES,
+    ),
+    _cluster_fault(
+        "other-removes-annotations",
+        "Another tool removes the annotations of a change.",
+        _remove_annotations,
+        calls=_CHANGES,
+    ),
+    _cluster_fault(
+        "other-garbles-annotations",
+        "Somebody writes an annotation that cannot be read, and removes it later.",
+        _garble_annotations,
+        _clear_annotations,
+        calls=_CHANGES,
+    ),
+    _cluster_fault(
+        "node-drained",
+        "A node is cordoned and its pods are evicted; later it takes pods again.",
+        _cordon_node,
+        _uncordon_node,
+        draw=_draw_node,
+        calls=_CHANGES,
+    ),
+    _cluster_fault(
+        "quota-set",
+        "A ResourceQuota is created that leaves little or nothing, and deleted later.",
+        _set_quota,
+        _remove_quota,
+        draw=_draw_namespace,
+        calls=_CHANGES,
+        contract="tests/lab/simulator/test_namespace_limits.py",
+    ),
+    _cluster_fault(
+        "limit-range-set",
+        "A LimitRange is created that forbids sizes of running pods, and deleted later.",
+        _set_limit_range,
+        _remove_limit_range,
+        draw=_draw_namespace,
+        calls=_CHANGES,
+        contract="tests/lab/simulator/test_namespace_limits.py",
     ),
 )
 
@@ -383,12 +622,30 @@ class Environment:
                 pod.resize_due = now + kubelet.RESIZE_RETRY_DELAY
                 self._world.due_times.put(pod.uid, pod.resize_due)
                 return True
+        if (fault := self._hit_workload(_PARTIAL, key)) and len(pod.containers) > 1:
+            self._injector.record(fault, pod.name)
+            self._apply_first(pod)
+            pod.resize = PodResize(kubelet.PENDING, "Deferred", "Node didn't have enough resource: cpu")
+            pod.resize_due = now + kubelet.RESIZE_RETRY_DELAY
+            self._world.due_times.put(pod.uid, pod.resize_due)
+            return True
         if fault := self._hit_workload(_IGNORED, key):
             self._injector.record(fault, pod.name)
             pod.resize = None
             self._world.mark_changed(pod)
             return True
         return False
+
+    def _apply_first(self, pod: SimulatedPod) -> None:
+        """Give the first container its size, and leave the others as they are."""
+        wanted, applied = pod.containers, pod.applied
+        pod.containers = tuple(
+            msgspec.structs.replace(each, resources=size if place else each.resources)
+            for place, (each, size) in enumerate(zip(wanted, applied, strict=True))
+        )
+        self._world.apply_resize(pod)
+        pod.containers = wanted
+        self._world.mark_changed(pod)
 
     def _hit_workload(self, kind: str, key: str) -> Fault | None:
         return next((fault for fault in self._injector.active(kind) if fault.target == key), None)

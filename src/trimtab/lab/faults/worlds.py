@@ -205,7 +205,7 @@ def draw_world(seed: int) -> WorldSpec:
     node_cpu = rng.choice([4.0, 8.0])
     nodes = max(2, math.ceil(max(requested * 1.4 / node_cpu, memory * 1.5 / (16 * GIB))))
     policies = {
-        f"policy-{number}": _draw_policy(rng, namespaces) for number in range(rng.choice([1, 1, 1, 2]))
+        f"policy-{number}": draw_policy(rng, namespaces) for number in range(rng.choice([1, 1, 1, 2]))
     }
     return WorldSpec(
         seed=seed,
@@ -273,7 +273,8 @@ def _draw_resources(rng: random.Random, cpu: float, memory: float) -> Resources:
             return Resources(cpu_request, max(cpu_request * rng.choice([1, 2, 4]), 50), memory_request, limit)
 
 
-def _draw_policy(rng: random.Random, namespaces: list[str]) -> dict[str, Any]:
+def draw_policy(rng: random.Random, namespaces: list[str]) -> dict[str, Any]:
+    """Draw the spec of a policy, as in a manifest."""
     strategy: dict[str, Any] = {
         "allowRecreate": rng.random() < 0.4,
         "updateRequestsOnly": rng.random() < 0.5,

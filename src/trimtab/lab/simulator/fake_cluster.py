@@ -1,7 +1,8 @@
 """The simulated cluster behind the port of actuation: it accepts and rejects requests as an API server does.
 
 A write to a pod or a workload that has changed since it was read is a conflict. A resize cannot change a pod's QoS class
-or raise requests above limits. A disruption budget blocks evictions. No other manager owns fields of a template.
+or raise requests above limits. ResourceQuotas and LimitRanges are enforced, and a disruption budget blocks evictions. No
+other manager owns fields of a template.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class SimulatedCluster:
         _check_version(found.version, pod)
         wanted = with_sizes(found.containers, sizes)
         _validate_resize(found.containers, wanted)
+        self._world.check_pod(found.namespace, found.containers, wanted)
         if wanted != found.containers:
             found.containers = wanted
             if found.node == UNSCHEDULED:
@@ -86,7 +88,7 @@ class SimulatedCluster:
         wanted = with_sizes(found.containers, sizes)
         if wanted != found.containers:
             found.containers = wanted
-            found.revision += 1
+            found.start_revision()
             found.generation += 1
             self._world.enqueue(found)
             self._world.process_due(self._world.control_time)
@@ -97,7 +99,7 @@ class SimulatedCluster:
         found = self._get_workload(workload.key)
         _check_version(found.version, workload)
         found.annotations[OPTIONS_MANAGER] = {OPTIONS_ANNOTATION: annotation.encode()}
-        found.revision += 1
+        found.start_revision()
         found.generation += 1
         self._world.enqueue(found)
         self._world.process_due(self._world.control_time)

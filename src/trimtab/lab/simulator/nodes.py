@@ -62,6 +62,14 @@ class SimulatedNodes:
         self.active[node] = False
         self.pods_left[node] = -self._pod_capacity[node]
 
+    def cordon(self, node: int) -> None:
+        """Have a node take no more pods; those that it has stay."""
+        self.pods_left[node] -= self._pod_capacity[node]
+
+    def uncordon(self, node: int) -> None:
+        """Have a node take pods again."""
+        self.pods_left[node] += self._pod_capacity[node]
+
     def remove_pod(self, node: int, cpu: int, memory: int) -> None:
         self.pods_left[node] += 1
         self.reserve(node, -cpu, -memory)

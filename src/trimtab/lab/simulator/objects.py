@@ -49,6 +49,11 @@ class SimulatedWorkload:
     pods: dict[str, SimulatedPod] = field(default_factory=dict)
     created_count: int = 0
     """The number of pods that were ever created for it."""
+    paused: bool = False
+    last_revision: int = 1
+    """The highest revision there was; after a rollback, it is not the present one."""
+    broken_revision: int = 0
+    """The revision whose pods never become ready; 0 for none."""
 
     @property
     def ready(self) -> int:
@@ -82,9 +87,14 @@ class SimulatedWorkload:
             update_strategy=self.spec.update,
             is_spec_observed=True,
             is_rolling_out=self.spec.update == "RollingUpdate" and updated < len(self.pods),
-            paused=False,
+            paused=self.paused,
             finished=False,
         )
+
+    def start_revision(self) -> None:
+        """Have the controller replace the pods, because the template has changed."""
+        self.last_revision += 1
+        self.revision = self.last_revision
 
     def next_pod_name(self) -> str:
         """Return the name of the next pod, by the rules of the workload's kind."""

@@ -19,12 +19,16 @@ _MAX_SURGE_SHARE = 0.25
 def reconcile_workload(world: SimulatedWorld, workload: SimulatedWorkload) -> None:
     """Create and delete pods of a workload, as many as its update strategy permits at once."""
     wanted = workload.replicas
+    if workload.paused:
+        _scale_paused(world, workload)
+        return
     old = workload.outdated_pods if workload.spec.update == "RollingUpdate" else []
     ordered = workload.spec.kind == "StatefulSet"
     surge = math.ceil(wanted * _MAX_SURGE_SHARE) if old and not ordered else 0
     new = len(workload.pods) - len(old)
     for _ in range(min(wanted - new, wanted + surge - len(workload.pods))):
-        world.create_pod(workload)
+        if world.create_pod(workload) is None:
+            break
     surplus = len(workload.pods) - wanted - surge
     for pod in _order_for_deletion(workload, list(workload.pods.values()))[: max(surplus, 0)]:
         world.delete_pod(pod)
@@ -39,6 +43,17 @@ def reconcile_workload(world: SimulatedWorld, workload: SimulatedWorkload) -> No
         world.delete_pod(pod)
         if ordered:
             return
+
+
+def _scale_paused(world: SimulatedWorld, workload: SimulatedWorkload) -> None:
+    """Keep the number of pods while a rollout is paused; pods of the old template stay."""
+    for _ in range(workload.replicas - len(workload.pods)):
+        if world.create_pod(workload) is None:
+            break
+    for pod in _order_for_deletion(workload, list(workload.pods.values()))[
+        : max(len(workload.pods) - workload.replicas, 0)
+    ]:
+        world.delete_pod(pod)
 
 
 def _order_for_deletion(workload: SimulatedWorkload, pods: list[SimulatedPod]) -> list[SimulatedPod]:

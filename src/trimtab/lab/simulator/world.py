@@ -7,21 +7,31 @@ the last bit. The operator (`simulation`) and its view of the world (`fake_clust
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
 import numpy as np
 
 from trimtab.actuation.resources import Sizes
+from trimtab.kube.errors import Forbidden
 from trimtab.kube.kinds import pod_requests
 from trimtab.kube.kinds.pods import Container, ContainerTermination, Pod
-from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.kube.kinds.quotas import LimitRange, ResourceQuota
+from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.kube.runtime.delay_heap import DelayHeap
 from trimtab.lab.simulator import kubelet
 from trimtab.lab.simulator.container_arrays import ContainerArrays
 from trimtab.lab.simulator.demand import compute_demand
 from trimtab.lab.simulator.latency import QUANTILES, compute_latencies
+from trimtab.lab.simulator.namespace_limits import (
+    check_limit_range,
+    check_quota,
+    fill_defaults,
+    sum_usage,
+)
 from trimtab.lab.simulator.nodes import SimulatedNodes
 from trimtab.lab.simulator.objects import (
     SimulatedPod,
@@ -98,6 +108,8 @@ class SimulatedWorld:
         """The pods that changed since the last read, by uid."""
         self.deleted_pods: list[SimulatedPod] = []
         """The pods that were deleted since the last read."""
+        self.deleted_workloads: list[Workload] = []
+        """The workloads that were deleted since the last read."""
         self.due_times: DelayHeap[str] = DelayHeap()
         """The times at which pods need attention, by uid."""
         self.workloads: dict[WorkloadKey, SimulatedWorkload] = {}
@@ -114,6 +126,12 @@ class SimulatedWorld:
         """Returns whether something else than the kubelet's usual decision became of a resize that is due."""
         self.change_demand: Callable[[], None] | None = None
         """Changes the demand of this step in the arrays before containers run."""
+        self.quotas: dict[str, ResourceQuota] = {}
+        """The quota of each namespace that has one; `find_quota` returns it with its usage."""
+        self.limit_ranges: dict[str, LimitRange] = {}
+        """The LimitRange of each namespace that has one."""
+        self._denied: dict[WorkloadKey, SimulatedWorkload] = {}
+        """The workloads of which admission denied a pod; their controllers try again every step."""
         self._version = 0
         self._queue: dict[WorkloadKey, SimulatedWorkload] = {}
         self._capacity_changed = False
@@ -126,6 +144,8 @@ class SimulatedWorld:
 
     def step(self, seconds: float) -> None:
         """Advance the time by these seconds: demand, physics, latencies, evictions."""
+        denied, self._denied = self._denied, {}
+        self._queue.update(denied)
         self.process_due(self.now)
         self._compute_demand()
         if self.change_demand:
@@ -208,12 +228,14 @@ class SimulatedWorld:
         # A pod is ready only when all of its containers run.
         resumes = max(float(self.container_arrays.containers.runs_from[row]) for row in pod.rows)
         ready_at = max(resumes, pod.started + pod.workload.spec.startup_seconds)
+        if pod.revision == pod.workload.broken_revision:
+            ready_at = math.inf
         if pod.ready != (ready_at <= now):
             pod.ready = not pod.ready
             self.mark_changed(pod)
             self.enqueue(pod.workload)
         # A pod has only one due time, which has just passed: the later ones must be added again.
-        if ready_at > now:
+        if now < ready_at < math.inf:
             self.due_times.put(pod.uid, ready_at)
         if pod.resize is not None and pod.resize_due > now:
             self.due_times.put(pod.uid, pod.resize_due)
@@ -239,9 +261,45 @@ class SimulatedWorld:
 
     # Pods
 
-    def create_pod(self, workload: SimulatedWorkload) -> SimulatedPod:
-        """Create a pod of the current template, which waits for a node."""
+    def find_quota(self, namespace: str) -> ResourceQuota | None:
+        """Return the quota of a namespace with its usage."""
+        quota = self.quotas.get(namespace)
+        if quota is None:
+            return None
+        requests, limits = sum_usage(
+            pod.containers for pod in self.pods.values() if pod.namespace == namespace
+        )
+        return msgspec.structs.replace(quota, used_requests=requests, used_limits=limits)
+
+    def check_pod(self, namespace: str, before: Sequence[Container], after: Sequence[Container]) -> None:
+        """Raise Forbidden if the namespace does not permit a pod to change so; a new one was nothing before."""
+        if limit_range := self.limit_ranges.get(namespace):
+            check_limit_range(limit_range, after)
+        if quota := self.find_quota(namespace):
+            check_quota(quota, before, after)
+
+    def _admit(self, workload: SimulatedWorkload, name: str) -> tuple[Container, ...] | None:
+        """Return the containers of a new pod after admission; None if it denies the pod."""
+        containers = workload.containers
+        if limit_range := self.limit_ranges.get(workload.spec.namespace):
+            containers = tuple(
+                msgspec.structs.replace(each, resources=fill_defaults(limit_range, each))
+                for each in containers
+            )
+        try:
+            self.check_pod(workload.spec.namespace, (), containers)
+        except Forbidden as error:
+            if workload.spec.key not in self._denied:
+                self.record_event(workload, name, "Warning", "FailedCreate", str(error))
+            self._denied[workload.spec.key] = workload
+            return None
+        return containers
+
+    def create_pod(self, workload: SimulatedWorkload) -> SimulatedPod | None:
+        """Create a pod of the current template, which waits for a node; None if admission denies it."""
         spec = workload.spec
+        if (containers := self._admit(workload, workload.next_pod_name())) is None:
+            return None
         name = workload.next_pod_name()
         service = spec.service.cpu_seconds if spec.service else 0.0
         rows = tuple(
@@ -260,8 +318,8 @@ class SimulatedWorld:
             workload=workload,
             revision=workload.revision,
             created=self.control_time,
-            containers=workload.containers,
-            applied=[each.resources for each in workload.containers],
+            containers=containers,
+            applied=[each.resources for each in containers],
             last_exits=[None] * len(rows),
             restarts=[0] * len(rows),
             rows=rows,
@@ -298,6 +356,26 @@ class SimulatedWorld:
         pod.version = self._version
         self._capacity_changed = True
         self.enqueue(pod.workload)
+
+    def recreate_workload(self, key: WorkloadKey) -> None:
+        """Delete a workload and create it again under the same name, as it was in the beginning."""
+        workload = self.workloads[key]
+        for pod in list(workload.pods.values()):
+            self.delete_pod(pod)
+        self._version += 1
+        workload.version = self._version
+        self.deleted_workloads.append(workload.to_record())
+        workload.uid = derive_uid("workload", *key, self._version)
+        workload.created = self.control_time
+        workload.containers = _build_containers(workload.spec)
+        workload.replicas = workload.spec.replicas
+        workload.paused = False
+        workload.annotations.clear()
+        workload.generation = 1
+        workload.start_revision()
+        workload.created_count = 0
+        self.mark_changed(workload)
+        self.enqueue(workload)
 
     def scale_workload(self, key: WorkloadKey, replicas: int) -> None:
         """Change the number of replicas."""
@@ -377,22 +455,25 @@ class SimulatedWorld:
         return self.nodes.names[pod.node] if pod.node != UNSCHEDULED else ""
 
     def _add_workload(self, number: int, spec: WorkloadSpec) -> None:
-        containers = tuple(
-            Container(
-                name=each.name,
-                role="main",
-                resources=each.resources,
-                restart_on_memory_resize=each.restart_on_memory_resize,
-            )
-            for each in spec.containers
-        )
         workload = SimulatedWorkload(
             number=number,
             spec=spec,
             uid=derive_uid("workload", *spec.key),
             created=self.now,
-            containers=containers,
+            containers=_build_containers(spec),
             replicas=spec.replicas,
         )
         self.workloads[spec.key] = workload
         self.enqueue(workload)
+
+
+def _build_containers(spec: WorkloadSpec) -> tuple[Container, ...]:
+    return tuple(
+        Container(
+            name=each.name,
+            role="main",
+            resources=each.resources,
+            restart_on_memory_resize=each.restart_on_memory_resize,
+        )
+        for each in spec.containers
+    )
