@@ -1,5 +1,7 @@
 """The names that dashboards and alerts rely on: all there, well formed, and none in the dashboard that is not."""
 
+from __future__ import annotations
+
 import importlib
 import json
 import re
@@ -9,11 +11,13 @@ from typing import Any
 import promql_parser
 import pytest
 import yaml
-from prometheus_client import REGISTRY, CollectorRegistry
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import REGISTRY, CollectorRegistry, Histogram, generate_latest
 
 from trimtab.cli.docsgen import render_operator
 from trimtab.node.metrics import QosMetrics
-from trimtab.operator.metrics import Metrics
+from trimtab.operator.metrics import LabelHistogram, Metrics
 
 ROOT = Path(__file__).parents[2]
 DASHBOARD = ROOT / "deploy" / "grafana" / "trimtab.json"
@@ -110,3 +114,29 @@ def test_metrics_of_the_operator_are_all_on_the_dashboard() -> None:
         for family in Metrics().registry.collect()
     }
     assert own <= shown
+
+
+BOUNDS = (0.1, 0.5, 1.0, 2.5)
+
+amounts = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from((*BOUNDS, 0.0, 0.3, 7.0, 1e9))))
+
+
+@given(amounts)
+def test_label_histogram_renders_like_the_prometheus_client(observed: list[tuple[str, float]]) -> None:
+    own, theirs = CollectorRegistry(), CollectorRegistry()
+    ours = LabelHistogram("trimtab_share", "A share", ("policy",), bounds=BOUNDS)
+    own.register(ours)
+    model = Histogram("trimtab_share", "A share", ("policy",), buckets=BOUNDS, registry=theirs)
+    for policy, amount in observed:
+        ours.labels(policy).observe(amount)
+        model.labels(policy).observe(amount)
+    expected = [line for line in generate_latest(theirs).decode().splitlines() if "_created" not in line]
+    assert generate_latest(own).decode().splitlines() == expected
+
+
+def test_label_histogram_times_a_block() -> None:
+    ours = LabelHistogram("trimtab_seconds", "Seconds", ("policy",), bounds=BOUNDS)
+    with ours.labels("p").time():
+        pass
+    (family,) = ours.collect()
+    assert {sample.name: sample.value for sample in family.samples}["trimtab_seconds_count"] == 1

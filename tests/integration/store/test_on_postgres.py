@@ -29,13 +29,11 @@ CONTRACT: dict[str, dict[str, Cases]] = {
         "test_store_serializes_two_transactions_that_read_before_they_write": {},
         "test_store_rolls_back_a_cancelled_task": {},
     },
-    "test_effects": {
+    "test_planner_records": {
         "test_effect_reads_back_as_written": {},
         "test_effects_of_the_same_time_return_the_last_written": {},
         "test_effects_match_a_reference_implementation": {},
         "test_effects_are_found_by_cluster_or_in_all_clusters": {},
-    },
-    "test_events": {
         "test_event_reads_back_as_written": {},
         "test_event_distinguishes_no_plan_from_an_empty_plan": {},
         "test_event_keeps_an_unknown_objective": {},

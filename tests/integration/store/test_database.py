@@ -11,7 +11,7 @@ from sqlalchemy import make_url, text
 
 from harness.process import free_port
 from store.builders import entry
-from store.test_url import url_error
+from store.test_database import url_error
 from trimtab.store import AccessError, AddressError, Store, StoreError, UnavailableError, timeout_connection
 
 

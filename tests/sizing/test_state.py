@@ -1,4 +1,4 @@
-"""A snapshot gives back exactly what was packed, and refuses everything else by name."""
+"""States of strategies: reindexing keeps rows of remaining containers, and unpacking restores exactly what was packed."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,8 +10,37 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from trimtab.sizing import Settings, Strategy, Targets
-from trimtab.sizing.state import Floats, Indices, pack, unpack
+from sizing.conformance import START, STEP, fleet, numbers, play, train
+from trimtab.sizing import Settings, Strategy, Targets, strategy
+from trimtab.sizing.state import NEW_ROW, Floats, Indices, pack, reindex, unpack
+
+
+@pytest.mark.parametrize("name", ["vpa", "krr", "percentile", "autopilot-ml"])
+def test_reindex_preserves_the_state_of_each_container(name: str) -> None:
+    usage = fleet(days=6.0)
+    half = usage.steps // 2
+    rows = np.array([5, NEW_ROW, 1])
+    moved = strategy(name, containers=usage.containers)
+    for _ in play(moved, usage, stop=half):
+        pass
+    moved = reindex(moved, rows)
+
+    columns = np.array([5, 3, 1])
+    cpu, memory = usage.cpu[:, columns].copy(), usage.memory[:, columns].copy()
+    cpu[:half, 1] = memory[:half, 1] = np.nan
+    steady = strategy(name, containers=3)
+    theirs = type(usage)(cpu, memory, usage.ooms[:, columns])
+    for _ in play(steady, theirs):
+        pass
+    for _ in play(moved, theirs, start=half):
+        pass
+    end = START + usage.steps * STEP
+    np.testing.assert_array_equal(numbers(moved.recommend(end)), numbers(steady.recommend(end)))
+
+
+def test_reindex_rejects_duplicate_rows() -> None:
+    with pytest.raises(ValueError, match="continue from the same row"):
+        reindex(train("vpa", fleet(days=0.5)), np.array([0, 0]))
 
 
 class Tuned(Settings):
