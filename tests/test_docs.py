@@ -260,5 +260,5 @@ def _list_words() -> frozenset[str]:
         for path in (ROOT / folder).rglob("*.*")
         if path.suffix in SUFFIXES and path != Path(__file__)
     ]
-    names = {part for path in files for part in (*path.relative_to(ROOT).parts, path.stem)}
+    names = {part for path in (*files, Path(__file__)) for part in (*path.relative_to(ROOT).parts, path.stem)}
     return frozenset(names.union(*(WORD.findall(path.read_text()) for path in files)))
