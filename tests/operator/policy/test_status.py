@@ -193,16 +193,16 @@ def test_policy_status_names_an_overlap_in_both_policies() -> None:
     won.won_against[light] = lost.lost_to[heavy] = 3
     assert (
         "3 of its workloads are selected by trimtab-system/light too"
-        in (condition(status({}, standing=won), "Overlaps")["message"])
+        in (condition(status({}, overlap=won), "Overlaps")["message"])
     )
     assert (
         "3 workloads selected by this policy: sized by trimtab-system/heavy"
-        in (condition(status({}, standing=lost), "Overlaps")["message"])
+        in (condition(status({}, overlap=lost), "Overlaps")["message"])
     )
     crowd = OverlapStats()
     for number in range(100):
         crowd.lost_to[policy(f"p{number}")] = number
-    assert len(condition(status({}, standing=crowd), "Overlaps")["message"]) < 1000
+    assert len(condition(status({}, overlap=crowd), "Overlaps")["message"]) < 1000
 
 
 def test_policy_status_names_a_dry_run() -> None:
