@@ -19,7 +19,7 @@ ONE_CORE_EACH := GOMAXPROCS=1
 # They use less again with rare garbage collection: kubectl a fifth, an API server a tenth, for 200 MiB that this one takes more.
 FEW_COLLECTIONS := GOGC=800 GOMEMLIMIT=700MiB
 
-.PHONY: help setup lint format test all-tests fresh-faults simulate-faults compiled test-fast coverage test-lowest test-deps recordings fuzz soak soak-operator bench audit demo docs reference cluster cluster-down crds lock clean
+.PHONY: help setup lint format test all-tests fresh-faults simulate-faults coverage-simulation compiled test-fast coverage test-lowest test-deps recordings fuzz soak soak-operator bench audit demo docs reference cluster cluster-down crds lock clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1mmake %-13s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,14 @@ coverage: setup ## Measure the branch coverage of the fast tests, and check each
 	coverage run -m pytest tests --ignore tests/integration --numprocesses auto --dist worksteal
 	coverage combine --quiet
 	python -m tools.coverage_floors
+
+SEEDS := 100
+coverage-simulation: setup ## Measure the coverage of SEEDS (100) of the fault simulation alone
+	rm -rf .coverage
+	coverage run -m trimtab.lab.faults run 0 $(SEEDS) || true # violations are no matter here
+	coverage run -m trimtab.lab.faults run 0 $(SEEDS) --subject node || true
+	coverage combine --quiet
+	python -m tools.coverage_simulation
 
 # Its own environment, from pyproject.toml alone: a lower bound that is too low fails here, not on a user's machine.
 LOWEST := .venv/lowest

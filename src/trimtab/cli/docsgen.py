@@ -29,7 +29,9 @@ from trimtab.cli import COMMANDS, build_app
 from trimtab.docstrings import read_field_descriptions
 from trimtab.intents.actuator import ACTUATORS
 from trimtab.kube.rest.rbac import RBAC_RULES, Component, RbacRule
+from trimtab.lab.faults.campaign import load_survey
 from trimtab.lab.faults.catalog import FAULT_KINDS, INVARIANTS
+from trimtab.lab.faults.corpus import Subject
 from trimtab.lab.faults.node_faults import NODE_FAULT_KINDS
 from trimtab.lab.faults.node_invariants import NODE_INVARIANTS
 from trimtab.lab.workloads.generator import GENERATORS
@@ -173,14 +175,33 @@ simulation](../research/fault-simulation.md).
 
 def render_fault_simulation() -> str:
     """Render the tables of all kinds of faults and of all invariants."""
-    faults = [(f"`{kind.name}`", _cell(kind.sentence)) for kind in (*FAULT_KINDS, *NODE_FAULT_KINDS)]
-    promises = [(f"`{each.name}`", _cell(each.sentence)) for each in (*INVARIANTS, *NODE_INVARIANTS)]
+    surveys = [load_survey(subject) for subject in get_args(Subject)]
+    counts = {name: count for each in surveys for name, count in each.fault_counts.items()}
+    evaluations = {name: count for each in surveys for name, count in each.evaluations.items()}
+    faults = [
+        (f"`{kind.name}`", _cell(kind.sentence), f"{counts.get(kind.name, 0):,}", _cell(kind.contract))
+        for kind in (*FAULT_KINDS, *NODE_FAULT_KINDS)
+    ]
+    promises = [
+        (
+            f"`{each.name}`",
+            _cell(each.sentence),
+            "" if each.property is None else str(each.property),
+            f"{evaluations.get(each.name, 0):,}",
+        )
+        for each in (*INVARIANTS, *NODE_INVARIANTS)
+    ]
+    operator, node = surveys
     return _page(
         _FAULT_SIMULATION,
+        f"The counts are of {operator.count} seeds of the operator and {node.count} seeds of the agent.",
         "## Promises",
-        _table(("promise", "meaning"), promises),
+        "The property is that of the [correctness properties](../research/properties.md), where there is one.",
+        _table(("promise", "meaning", "property", "evaluated"), promises),
         "## Faults",
-        _table(("fault", "meaning"), faults),
+        "The contract is the test below `tests/` that compares the fault with a real server; `process` stands for faults of our "
+        "own processes, which need none.",
+        _table(("fault", "meaning", "took effect", "contract"), faults),
     )
 
 

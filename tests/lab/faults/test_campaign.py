@@ -86,6 +86,7 @@ def test_choose_seeds_takes_what_shows_most_in_the_time_and_no_failing_seed() ->
     slow = summary(4, fault_counts={"node-full": 1}, seconds=100.0)
     failing = summary(5, fault_counts={"lease-taken": 1}, violations=(BROKEN,))
     assert choose_seeds([same, rich, other, slow, failing], seconds=5.0) == (1, 3)
+    assert choose_seeds([same, rich, other, slow, failing], seconds=7.0) == (1, 2, 3)
 
 
 def test_ledger_keeps_every_campaign(tmp_path: Path) -> None:

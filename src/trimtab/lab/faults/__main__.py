@@ -49,6 +49,7 @@ def run(
     save: Path | None = None,
     ledger: Path | None = None,
     survey: bool = False,
+    until_failure: bool = False,
     subject: Subject = "operator",
 ) -> int:
     """Run the cases of consecutive seeds, and print each violation with the command that repeats it.
@@ -73,6 +74,8 @@ def run(
         Append a row about this run to this file.
     survey
         Write the counts of faults and evaluations for the reference, and choose the seeds that tests repeat.
+    until_failure
+        Stop after the first seed that violates an invariant.
     subject
         Run the operator on a cluster, or the agent on a node.
     """
@@ -85,8 +88,11 @@ def run(
             seeds,
             intensity=intensity,
             workers=workers,
-            width=width * 4,
-            is_over=lambda: hours is not None and time.monotonic() - began > hours * 3600,
+            width=width,
+            is_over=lambda: (
+                (until_failure and bool(campaign.failing))
+                or (hours is not None and time.monotonic() - began > hours * 3600)
+            ),
         )
     taken = (time.monotonic() - began) / 3600
     seeds_run = len(campaign.summaries)
@@ -98,7 +104,7 @@ def run(
     print("invariants:", dict(sorted(campaign.count_evaluations().items())))
     if survey:
         found = campaign.build_survey(fixed_seconds=FIXED_SECONDS)
-        save_survey(found)
+        save_survey(found, subject)
         print(f"tests repeat the seeds {', '.join(map(str, found.fixed_seeds))}")
     if ledger:
         append_to_ledger(ledger, _build_row(campaign, commit=commit, first=first, hours=taken))

@@ -30,7 +30,6 @@ from trimtab.lab.ray_engine import Workers, connect_ray_workers, run_locally
 
 RARE = 10
 """The number of seeds from which on an evaluation of an invariant is not rare any more."""
-SURVEY = Path(__file__).with_name("survey.json")
 SIMULATION_ERROR = "simulation-error"
 """The name of violations by which the simulation itself failed."""
 
@@ -42,6 +41,7 @@ class SeedSummary(msgspec.Struct, frozen=True, kw_only=True):
     intensity: str
     days: float
     seconds: float
+    """The seconds of a core that the run took."""
     writes: int = 0
     violations: tuple[Violation, ...] = ()
     fault_counts: dict[str, int] = {}
@@ -74,7 +74,7 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True):
 
 def summarize_seed(seed: int, *, intensity: str, subject: Subject = "operator") -> SeedSummary:
     """Run the case of a seed; an error of the simulation itself is a violation, so that it hides no other seed."""
-    began = time.monotonic()
+    began = time.process_time()
     case = draw_any_case(seed, intensity, subject)
     days = case.world.days if isinstance(case, FaultCase) else case.world.seconds / DAY
     try:
@@ -88,14 +88,14 @@ def summarize_seed(seed: int, *, intensity: str, subject: Subject = "operator") 
             seed=seed,
             intensity=intensity,
             days=days,
-            seconds=time.monotonic() - began,
+            seconds=time.process_time() - began,
             violations=(violation,),
         )
     return SeedSummary(
         seed=seed,
         intensity=intensity,
         days=days,
-        seconds=round(time.monotonic() - began, 2),
+        seconds=round(time.process_time() - began, 2),
         writes=result.writes,
         violations=result.violations,
         fault_counts=dict(sorted(result.fault_counts.items())),
@@ -223,9 +223,10 @@ def choose_seeds(summaries: Sequence[SeedSummary], *, seconds: float) -> tuple[i
     known: set[str] = set()
     while candidates:
         best = max(candidates, key=lambda seed: (len(shown[seed] - known) / candidates[seed].seconds, -seed))
+        if not shown[best] - known and known:
+            known = set()  # everything is shown: fill the time with seeds that show much again
+            continue
         summary = candidates.pop(best)
-        if not shown[best] - known:
-            break
         if summary.seconds <= seconds:
             seconds -= summary.seconds
             chosen.append(best)
@@ -233,14 +234,18 @@ def choose_seeds(summaries: Sequence[SeedSummary], *, seconds: float) -> tuple[i
     return tuple(sorted(chosen))
 
 
-def load_survey() -> Survey:
+def load_survey(subject: Subject) -> Survey:
     """Load the survey that is committed with the code."""
-    return msgspec.json.decode(SURVEY.read_bytes(), type=Survey)
+    return msgspec.json.decode(_survey_path(subject).read_bytes(), type=Survey)
 
 
-def save_survey(survey: Survey) -> None:
+def save_survey(survey: Survey, subject: Subject) -> None:
     """Save the survey beside the code."""
-    SURVEY.write_bytes(msgspec.json.format(msgspec.json.encode(survey), indent=1) + b"\n")
+    _survey_path(subject).write_bytes(msgspec.json.format(msgspec.json.encode(survey), indent=1) + b"\n")
+
+
+def _survey_path(subject: Subject) -> Path:
+    return Path(__file__).with_name(f"survey_{subject}.json")
 
 
 def read_ledger(path: Path) -> list[LedgerRow]:

@@ -1,0 +1,41 @@
+"""The committed survey covers all kinds of faults and all invariants, and every contract test exists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trimtab.lab.faults.campaign import load_survey
+from trimtab.lab.faults.catalog import FAULT_KINDS, INVARIANTS
+from trimtab.lab.faults.corpus import Subject
+from trimtab.lab.faults.invariant import BaseInvariant
+from trimtab.lab.faults.node_faults import NODE_FAULT_KINDS
+from trimtab.lab.faults.node_invariants import NODE_INVARIANTS
+from trimtab.lab.faults.plan import FaultKind
+
+TESTS = Path(__file__).parents[2]
+RENEW = "renew it with: python -m trimtab.lab.faults run 0 300 --survey"
+KINDS: dict[Subject, tuple[FaultKind, ...]] = {"operator": FAULT_KINDS, "node": NODE_FAULT_KINDS}
+RULES: dict[Subject, tuple[type[BaseInvariant], ...]] = {"operator": INVARIANTS, "node": NODE_INVARIANTS}
+
+
+@pytest.mark.parametrize("subject", KINDS)
+def test_survey_names_only_what_exists(subject: Subject) -> None:
+    survey = load_survey(subject)
+    assert set(survey.fault_counts) <= {kind.name for kind in KINDS[subject]}, RENEW
+    assert set(survey.evaluations) <= {each.name for each in RULES[subject]}, RENEW
+    assert survey.fixed_seeds
+    assert set(survey.fixed_seeds) <= set(range(survey.first, survey.first + survey.count))
+
+
+def test_survey_of_the_agent_has_each_fault_ten_times_and_each_invariant() -> None:
+    survey = load_survey("node")
+    rare = {kind.name for kind in NODE_FAULT_KINDS if survey.fault_counts.get(kind.name, 0) < 10}
+    assert not rare, RENEW
+    assert {each.name for each in NODE_INVARIANTS} == set(survey.evaluations), RENEW
+
+
+@pytest.mark.parametrize("kind", [*FAULT_KINDS, *NODE_FAULT_KINDS], ids=lambda kind: kind.name)
+def test_contract_of_a_fault_is_a_test_or_about_our_own_process(kind: FaultKind) -> None:
+    assert kind.contract == "process" or (TESTS / kind.contract.partition("::")[0]).is_file()
