@@ -42,13 +42,18 @@ def set_scale(store: ObjectStore, kind: Kind, live: Object, patch: Object, *, dr
 def evict(store: ObjectStore, namespace: str, name: str, eviction: Object, *, dry_run: bool) -> Object:
     """Delete a pod, unless a disruption budget has too few others."""
     pod = store.get(PODS, namespace, name)
-    if _is_healthy(pod):
+    if (pod.get("status") or {}).get("phase") == "Running":
+        # A pod that is not ready may go only if enough others are.
+        needed = 1 if _is_healthy(pod) else 0
         for budget in store.select(store.kind_named("poddisruptionbudgets"), namespace):
-            if match_selector(budget["spec"].get("selector") or {})(pod) and _disruptions(store, budget) < 1:
+            if (
+                match_selector(budget["spec"].get("selector") or {})(pod)
+                and _disruptions(store, budget) < needed
+            ):
                 text = "Cannot evict pod as it would violate the pod's disruption budget."
                 cause = {
                     "reason": "DisruptionBudget",
-                    "message": f"The disruption budget {budget['metadata']['name']}",
+                    "message": f"The disruption budget {budget['metadata']['name']} needs more pods",
                 }
                 raise ApiFailure(429, "TooManyRequests", text, causes=[cause])
     options = eviction.get("deleteOptions") or {}

@@ -1,4 +1,4 @@
-"""Workloads that a custom object owns, and ReplicaSets that a Deployment left behind, on the real API server."""
+"""Workloads that a custom object owns, and ReplicaSets that a Deployment left behind, on an API server."""
 
 import json
 import secrets
@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 import trimtab.cli._common.scan_options
-from harness.cluster.cluster import Cluster
-from harness.cluster.namespaces import make_namespace
+from harness.cluster.port import ApiServer
 from harness.process import wait_for
 from trimtab.cli import run
 from trimtab.scan.source_selection import SelectedSource
@@ -54,10 +53,10 @@ def template(name: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def namespace(cluster: Cluster) -> Iterator[str]:
+def namespace(cluster: ApiServer) -> Iterator[str]:
     """A StatefulSet of a Prometheus, and a ReplicaSet whose Deployment is gone, with a pod each."""
     name = f"owned-{secrets.token_hex(4)}"
-    make_namespace(cluster, name)
+    cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     cluster.call("POST", CRDS, CRD)
     objects, apps = (f"/apis/{group}/v1/namespaces/{name}" for group in (GROUP, "apps"))
     wait_for(lambda: cluster.has(f"{objects}/prometheuses"), what="the kind to be served")
@@ -81,19 +80,19 @@ def namespace(cluster: Cluster) -> Iterator[str]:
     )
     cluster.call("POST", f"{apps}/deployments", {"metadata": {"name": "web"}, "spec": template("web")})
     wait_for(lambda: len(pods(cluster, name)) == 2, what="a pod of each")
-    cluster.kubectl("delete", "-n", name, "deployment", "web", "--cascade=orphan")
+    cluster.call("DELETE", f"{apps}/deployments/web?propagationPolicy=Orphan")
     yield name
     cluster.call("DELETE", f"{CRDS}/prometheuses.{GROUP}")
     cluster.call("DELETE", f"/api/v1/namespaces/{name}")
 
 
-def pods(cluster: Cluster, namespace: str) -> list[str]:
+def pods(cluster: ApiServer, namespace: str) -> list[str]:
     found = cluster.call("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]
     return [each["metadata"]["name"] for each in found]
 
 
 @pytest.fixture(autouse=True)
-def usage(cluster: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def usage(cluster: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both use a tenth of a core and 100 MB."""
     names = [PodContainer(namespace, pod, "main") for pod in pods(cluster, namespace)]
 
@@ -105,7 +104,7 @@ def usage(cluster: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_explain_names_the_owner_of_an_owned_workload(
-    cluster: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]
+    cluster: ApiServer, namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ["--kubeconfig", str(cluster.kubeconfig)]
     assert run(["explain", f"{namespace}/sts/prometheus-k8s", *options]) == 0
@@ -118,7 +117,7 @@ def test_explain_names_the_owner_of_an_owned_workload(
 @pytest.mark.parametrize("command", ["diff", "patch"])
 @pytest.mark.parametrize("by_name", [True, False])
 def test_diff_and_patch_explain_why_an_owned_workload_is_skipped(
-    cluster: Cluster, namespace: str, capsys: pytest.CaptureFixture[str], command: str, *, by_name: bool
+    cluster: ApiServer, namespace: str, capsys: pytest.CaptureFixture[str], command: str, *, by_name: bool
 ) -> None:
     which = [f"{namespace}/statefulset/prometheus-k8s"] if by_name else ["-n", namespace]
     run([command, *which, "--kubeconfig", str(cluster.kubeconfig)])
@@ -129,7 +128,7 @@ def test_diff_and_patch_explain_why_an_owned_workload_is_skipped(
 
 
 def test_scan_counts_a_replica_set_whose_deployment_is_gone(
-    cluster: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]
+    cluster: ApiServer, namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["scan", "-n", namespace, "-o", "json", "--kubeconfig", str(cluster.kubeconfig)]) == 0
     (found,) = json.loads(capsys.readouterr().out)["clusters"]
