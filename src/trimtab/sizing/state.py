@@ -112,18 +112,18 @@ def pack(state: ArrayState[Any], arrays: Mapping[str, Array]) -> bytes:
     return b"".join([*pieces, check.to_bytes(CHECKSUM_BYTES, "little")])
 
 
-def unpack(known: ArrayState[Any], state: bytes, like: Mapping[str, Array]) -> dict[str, Array]:
+def unpack(target: ArrayState[Any], state: bytes, like: Mapping[str, Array]) -> dict[str, Array]:
     """Return the arrays of a snapshot of such a strategy.
 
     They must have the names, types and shapes of `like`; a pool may be longer or shorter.
     """
     header, body = _read_header(state)
-    _check_header(header, known)
+    _check_header(header, target)
     content = _CompressedReader(body)
     arrays = {}
     for part in header.parts:
         if part.name not in like:
-            raise ValueError(f"state: array {part.name!r} is not one that {known.name} keeps")
+            raise ValueError(f"state: array {part.name!r} is not one that {target.name} keeps")
         arrays[part.name] = _read_array(part, content)
         _check_shape(part, like[part.name], any_length=is_pool(part.name))
     missing = like.keys() - arrays.keys()
@@ -167,8 +167,8 @@ def _to_little_endian(array: Array) -> Array:
     return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
 
 
-def _dump_settings(known: ArrayState[Any]) -> dict[str, Any]:
-    plain: dict[str, Any] = known.settings.model_dump(mode="json")
+def _dump_settings(target: ArrayState[Any]) -> dict[str, Any]:
+    plain: dict[str, Any] = target.settings.model_dump(mode="json")
     return plain
 
 
@@ -190,13 +190,13 @@ def _read_header(state: bytes) -> tuple[SnapshotHeader, memoryview]:
         raise ValueError(f"state: the header of the snapshot cannot be read: {error}") from None
 
 
-def _check_header(header: SnapshotHeader, known: ArrayState[Any]) -> None:
-    if header.strategy != known.name:
-        raise ValueError(f"state: it is of strategy {header.strategy!r}, not of {known.name!r}")
-    if header.containers != known.containers:
-        raise ValueError(f"state: it is of {header.containers} containers, not of {known.containers}")
+def _check_header(header: SnapshotHeader, target: ArrayState[Any]) -> None:
+    if header.strategy != target.name:
+        raise ValueError(f"state: it is of strategy {header.strategy!r}, not of {target.name!r}")
+    if header.containers != target.containers:
+        raise ValueError(f"state: it is of {header.containers} containers, not of {target.containers}")
     # State that was learned with another half-life or other buckets would be misread without an error.
-    ours = _dump_settings(known)
+    ours = _dump_settings(target)
     for name in sorted(ours.keys() | header.settings.keys()):
         if ours.get(name) != header.settings.get(name):
             theirs = header.settings.get(name)
@@ -271,14 +271,14 @@ NEW_ROW = -1
 R = TypeVar("R", bound=ArrayState[Any])
 
 
-def reindex(known: R, rows: Indices) -> R:
+def reindex(source: R, rows: Indices) -> R:
     """Return the state for other containers: container `i` continues from container `rows[i]`."""
     kept = np.flatnonzero(rows != NEW_ROW)
     if len(set(rows[kept].tolist())) != kept.size:
         raise ValueError("rows: two containers would continue from the same row")
-    other = type(known)(rows.size, known.settings)
-    old, new = known.arrays(), dict(other.arrays())
-    for name, axis in _container_axes(known).items():
+    other = type(source)(rows.size, source.settings)
+    old, new = source.arrays(), dict(other.arrays())
+    for name, axis in _container_axes(source).items():
         if axis is None:
             new[name] = old[name].copy()
         else:
@@ -291,10 +291,10 @@ def reindex(known: R, rows: Indices) -> R:
     return other
 
 
-def _container_axes(known: ArrayState[Any]) -> dict[str, int | None]:
+def _container_axes(source: ArrayState[Any]) -> dict[str, int | None]:
     """Return the axis of each array that stands for containers; None if none does."""
     # The axis is the one that differs between one and two containers, so that strategies need not declare it.
-    one, two = (type(known)(containers, known.settings).arrays() for containers in (1, 2))
+    one, two = (type(source)(containers, source.settings).arrays() for containers in (1, 2))
     return {
         name: next((axis for axis in range(array.ndim) if array.shape[axis] != two[name].shape[axis]), None)
         for name, array in one.items()

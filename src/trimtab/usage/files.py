@@ -61,15 +61,15 @@ def read_trace(
     The format is detected by its columns, and the step is the usual distance of two samples, unless they are
     given.
     """
-    known, chosen = _detect_format(path, None if format_name is None else formats.get_format(format_name))
-    blocks = _read_blocks(known, chosen, progress)
+    matching, chosen = _detect_format(path, None if format_name is None else formats.get_format(format_name))
+    blocks = _read_blocks(matching, chosen, progress)
     first = next(blocks, None)
     if first is None:
         raise TrimtabError(f"{path}: the file has no rows; check that it is the right file")
     table = _collect_rows(chain([first], blocks))
-    if known.read_sizes is not None:
+    if matching.read_sizes is not None:
         with _wrap_read_errors(path):
-            sizes = known.read_sizes(path, table.names)
+            sizes = matching.read_sizes(path, table.names)
         table.cpu *= sizes.cores[table.codes]
         table.memory *= sizes.bytes[table.codes]
     table.cpu, table.memory = (
@@ -89,18 +89,18 @@ def _detect_format(path: Path, form: UsageFormat | None) -> tuple[UsageFormat, l
     parts = find_parts(path)
     if form is not None and len(parts) == 1:
         return form, parts
-    known: dict[str, list[FilePart]] = {}
+    matching: dict[str, list[FilePart]] = {}
     for part in parts:
         with _wrap_read_errors(part):
             found = formats.detect_format(part)
         if found is not None and form in {None, found}:
-            known.setdefault(found.name, []).append(part)
-    if len(known) > 1:
+            matching.setdefault(found.name, []).append(part)
+    if len(matching) > 1:
         raise TrimtabError(
-            f"{path}: contains usage in several formats ({', '.join(known)}); choose one with --format"
+            f"{path}: contains usage in several formats ({', '.join(matching)}); choose one with --format"
         )
-    if known:
-        return formats.get_format(next(iter(known))), next(iter(known.values()))
+    if matching:
+        return formats.get_format(next(iter(matching))), next(iter(matching.values()))
     if form is not None:
         raise TrimtabError(f"{path}: contains no usage in the format {form.name}; check --format")
     if len(parts) == 1:

@@ -34,8 +34,8 @@ def learn_effects(goal: Goal, history: Sequence[tuple[float, TargetState]], *, n
     for objective in goal.objectives:
         if objective.kind is KPIType.AVAILABILITY:
             learned[objective.name] = AvailabilityModel.fit_states(state for _, state in history)
-        elif seen := extract_samples(history, objective.name):
-            learned[objective.name] = _fit_model(objective, seen, now=now)
+        elif samples := extract_samples(history, objective.name):
+            learned[objective.name] = _fit_model(objective, samples, now=now)
     return EffectModels(learned_models=learned)
 
 
@@ -47,12 +47,12 @@ def add_priors(effects: EffectModels, goal: Goal, state: TargetState) -> EffectM
             continue
         if objective.kind is KPIType.AVAILABILITY:
             learned[objective.name] = AvailabilityModel()
-        elif seen := extract_sample(0.0, state, objective.name):
+        elif sample := extract_sample(0.0, state, objective.name):
             # A prior is needed even while pods are starting: without one, removing pods would seem harmless.
             learned[objective.name] = (
-                LatencyModel.from_prior(seen)
+                LatencyModel.from_prior(sample)
                 if objective.kind is KPIType.LATENCY
-                else PowerLawModel.from_prior(objective.kind, seen)
+                else PowerLawModel.from_prior(objective.kind, sample)
             )
     return EffectModels(learned_models=learned, user_models=effects.user_models)
 
@@ -95,10 +95,10 @@ def decode_effects(goal: Goal, kept: Iterable[Effect]) -> tuple[EffectModels, li
     return EffectModels(learned_models=learned, user_models=by_group), troubles
 
 
-def _fit_model(objective: Objective, seen: Sequence[EffectSample], *, now: float) -> EffectModel:
+def _fit_model(objective: Objective, samples: Sequence[EffectSample], *, now: float) -> EffectModel:
     if objective.kind is KPIType.LATENCY:
-        return LatencyModel.fit_samples(seen, now=now)
-    return PowerLawModel.fit_samples(objective.kind, seen, now=now)
+        return LatencyModel.fit_samples(samples, now=now)
+    return PowerLawModel.fit_samples(objective.kind, samples, now=now)
 
 
 def _decode_model(effect: Effect) -> EffectModel:

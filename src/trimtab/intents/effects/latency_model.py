@@ -114,25 +114,25 @@ class LatencyModel:
         )
 
     @classmethod
-    def from_prior(cls, seen: EffectSample) -> Self:
+    def from_prior(cls, sample: EffectSample) -> Self:
         """Return the prior model of a service with one measurement."""
-        at = seen.inputs
+        at = sample.inputs
         load = 1.0 if isnan(at.load) else at.load
-        busy_now = DEFAULT_UTILISATION if seen.cpu_utilisation is None else seen.cpu_utilisation
+        busy_now = DEFAULT_UTILISATION if sample.cpu_utilisation is None else sample.cpu_utilisation
         work = (1 - FIXED_SHARE) / float(latency_curve.queueing_factor(busy_now)) * at.cpu
         memory = at.memory if isfinite(at.memory) else 2.0**30
         theta = [
-            log(seen.value * (FIXED_SHARE + work)),
+            log(sample.value * (FIXED_SHARE + work)),
             log(FIXED_SHARE / work),
             0.0,
             log(busy_now * at.cpu / load),
             0.0,
-            log((seen.memory_used or memory / 2) * 1.1),
+            log((sample.memory_used or memory / 2) * 1.1),
             log(2.0),
             *OPTION_PRIORS.values(),
         ]
         spreads = np.array([*_PRIOR_SPREADS, *[_OPTION_SPREAD] * len(OPTION_PRIORS)])
-        if seen.cpu_utilisation is not None:
+        if sample.cpu_utilisation is not None:
             spreads[latency_curve.DEMAND] = _KNOWN_DEMAND_SPREAD
         return cls(
             np.array(theta),
@@ -144,38 +144,39 @@ class LatencyModel:
         )
 
     @classmethod
-    def fit_samples(cls, seen: Sequence[EffectSample], *, now: float) -> Self:
+    def fit_samples(cls, samples: Sequence[EffectSample], *, now: float) -> Self:
         """Fit the model, with a prior from the busiest sample, which is the most informative one.
 
         Two shapes are fitted: the sum of fixed time and work, and the larger of the two. Both have the same
         parameters and prior, so the better fit is the more probable one.
         """
-        seen = mark_censored(seen)
-        prior = cls.from_prior(_busiest_sample(seen))
+        samples = mark_censored(samples)
+        prior = cls.from_prior(_busiest_sample(samples))
         options = sorted(
-            {*OPTION_PRIORS, *(name for each in seen for name in each.inputs[4:6] if name)}, key=_option_order
+            {*OPTION_PRIORS, *(name for each in samples for name in each.inputs[4:6] if name)},
+            key=_option_order,
         )
         place = {"": -1, **{name: latency_curve.OPTIONS + at for at, name in enumerate(options)}}
         theta = np.array(
             [*prior.theta[: latency_curve.OPTIONS], *(OPTION_PRIORS.get(name, 0.0) for name in options)]
         )
-        at = prior.reference.normalize(np.array([each.inputs[:4] for each in seen]))
-        caches = np.array([place[each.inputs.cache] for each in seen])
-        powers = np.array([place[each.inputs.power] for each in seen])
-        slopes = np.empty((len(seen), theta.size))
+        at = prior.reference.normalize(np.array([each.inputs[:4] for each in samples]))
+        caches = np.array([place[each.inputs.cache] for each in samples])
+        powers = np.array([place[each.inputs.power] for each in samples])
+        slopes = np.empty((len(samples), theta.size))
         points = FitPoints(
-            np.log([each.value for each in seen]),
-            _sample_weights(seen, at[:, 3], now),
-            np.array([each.is_censored for each in seen]),
+            np.log([each.value for each in samples]),
+            _sample_weights(samples, at[:, 3], now),
+            np.array([each.is_censored for each in samples]),
         )
 
         def fit_edge(edge: float) -> FitResult:
             def shape(theta: Floats) -> tuple[Floats, Floats]:
                 return latency_curve.log_latencies(theta, edge, at, caches, powers, slopes), slopes.copy()
 
-            return fit(shape, points, prior=theta, spread=_prior_spread(prior, seen, theta.size))
+            return fit(shape, points, prior=theta, spread=_prior_spread(prior, samples, theta.size))
 
-        fits = {edge: fit_edge(edge) for edge in _candidate_edges(seen)}
+        fits = {edge: fit_edge(edge) for edge in _candidate_edges(samples)}
         edge = min(
             fits, key=lambda edge: fits[edge].loss * (EDGE_PENALTY if edge != latency_curve.SUM_EDGE else 1.0)
         )
@@ -185,7 +186,7 @@ class LatencyModel:
             edge=edge,
             options=options,
             usual=ReferencePoint(float(np.median(at[:, 3])), prior.reference.replicas),
-            samples=len(seen),
+            samples=len(samples),
             noise=fits[edge].noise,
         )
 
@@ -250,13 +251,13 @@ def _option_order(name: str) -> tuple[int, str]:
     return (list(OPTION_PRIORS).index(name) if name in OPTION_PRIORS else len(OPTION_PRIORS), name)
 
 
-def _sample_weights(seen: Sequence[EffectSample], load: Floats, now: float) -> Floats:
+def _sample_weights(samples: Sequence[EffectSample], load: Floats, now: float) -> Floats:
     """Weight samples by age, and percentiles of few requests less."""
-    age = np.array([max(0.0, now - each.at) for each in seen])
+    age = np.array([max(0.0, now - each.at) for each in samples])
     return np.asarray(0.5 ** (age / HALF_LIFE) * np.minimum(1.0, load / np.median(load)))
 
 
-def _prior_spread(prior: LatencyModel, seen: Sequence[EffectSample], size: int) -> Floats:
+def _prior_spread(prior: LatencyModel, samples: Sequence[EffectSample], size: int) -> Floats:
     """Return the standard deviations of the prior. Without load data and with a constant number of pods, waiting
     cannot be separated from work, so its prior stays narrow.
     """
@@ -264,23 +265,26 @@ def _prior_spread(prior: LatencyModel, seen: Sequence[EffectSample], size: int) 
     spreads[: latency_curve.OPTIONS] = (
         PRIOR_WIDENING * np.sqrt(np.diag(prior.covariance))[: latency_curve.OPTIONS]
     )
-    if all(isnan(each.inputs.load) for each in seen) and len({each.inputs.replicas for each in seen}) == 1:
+    if (
+        all(isnan(each.inputs.load) for each in samples)
+        and len({each.inputs.replicas for each in samples}) == 1
+    ):
         spreads[latency_curve.DEMAND] = _KNOWN_DEMAND_SPREAD
     return spreads
 
 
-def _candidate_edges(seen: Sequence[EffectSample]) -> tuple[float, ...]:
+def _candidate_edges(samples: Sequence[EffectSample]) -> tuple[float, ...]:
     """Return the shapes that the samples can distinguish."""
-    sizes = {each.inputs.cpu for each in seen if not each.is_censored}
+    sizes = {each.inputs.cpu for each in samples if not each.is_censored}
     has_enough_sizes = len(sizes) >= MIN_SIZES and max(sizes) >= MIN_SIZE_RATIO * min(sizes)
     return (latency_curve.SUM_EDGE, latency_curve.MAX_EDGE) if has_enough_sizes else (latency_curve.SUM_EDGE,)
 
 
-def _busiest_sample(seen: Sequence[EffectSample]) -> EffectSample:
+def _busiest_sample(samples: Sequence[EffectSample]) -> EffectSample:
     """Return the busiest sample with a known latency; otherwise the largest saturated one."""
-    known = [each for each in seen if not each.is_censored]
+    known = [each for each in samples if not each.is_censored]
     if not known:
-        return max(seen, key=lambda each: each.inputs.replicas * each.inputs.cpu)
+        return max(samples, key=lambda each: each.inputs.replicas * each.inputs.cpu)
     with_load = [each for each in known if not isnan(each.inputs.load)]
     fullest = max(
         with_load or known,

@@ -52,37 +52,37 @@ class PowerLawModel:
         return by, spread
 
     @classmethod
-    def from_prior(cls, kind: KPIType, seen: EffectSample) -> Self:
+    def from_prior(cls, kind: KPIType, sample: EffectSample) -> Self:
         """Return the prior model of an objective with one measurement."""
         options = _POWER_PRIORS if kind is KPIType.POWER else dict.fromkeys(OPTION_PRIORS, 0.0)
-        powers = {**_prior_exponents(kind, seen), **options}
+        powers = {**_prior_exponents(kind, sample), **options}
         return cls(powers, np.diag(np.full(len(powers), _prior_spread(kind, _SPREAD) ** 2)), samples=0)
 
     @classmethod
-    def fit_samples(cls, kind: KPIType, seen: Sequence[EffectSample], *, now: float) -> Self:
-        prior = cls.from_prior(kind, seen[-1]).exponents
-        for sample in seen:
+    def fit_samples(cls, kind: KPIType, samples: Sequence[EffectSample], *, now: float) -> Self:
+        prior = cls.from_prior(kind, samples[-1]).exponents
+        for sample in samples:
             prior.update({name: 0.0 for name in sample.inputs[4:6] if name and name not in prior})
         names = list(prior)
-        places = [sample.inputs for sample in seen]
+        places = [sample.inputs for sample in samples]
         chosen = _option_indicators(places, [name for name in names if name not in _INPUTS])
-        features = np.empty((len(seen), len(names)))
+        features = np.empty((len(samples), len(names)))
         _fill_features(np.array([each[:4] for each in places]), chosen, features)
-        start = np.array([float(np.mean([log(sample.value) for sample in seen])), *prior.values()])
+        start = np.array([float(np.mean([log(sample.value) for sample in samples])), *prior.values()])
         # The level is relative to the mean of the points, so that it can be separated from the exponents.
-        rows = np.column_stack([np.ones(len(seen)), features - features.mean(axis=0)])
+        rows = np.column_stack([np.ones(len(samples)), features - features.mean(axis=0)])
         found = fit(
             lambda theta: (rows @ theta, rows),
             FitPoints(
-                np.log([sample.value for sample in seen]),
-                0.5 ** (np.array([max(0.0, now - sample.at) for sample in seen]) / HALF_LIFE),
-                np.zeros(len(seen), dtype=np.bool_),
+                np.log([sample.value for sample in samples]),
+                0.5 ** (np.array([max(0.0, now - sample.at) for sample in samples]) / HALF_LIFE),
+                np.zeros(len(samples), dtype=np.bool_),
             ),
             prior=start,
             spread=np.array([10.0, *[_prior_spread(kind, 3 * _SPREAD)] * len(names)]),
         )
         powers = dict(zip(names, found.theta[1:].tolist(), strict=True))
-        return cls(powers, found.covariance[1:, 1:], samples=len(seen))
+        return cls(powers, found.covariance[1:, 1:], samples=len(samples))
 
     def encode(self) -> dict[str, Any]:
         return {

@@ -131,18 +131,18 @@ class PluginRegistry:
         """Add a plugin after it has answered; raise CallRefusedError with the reason if it cannot be added."""
         if wrong := find_plugin_problem(info):
             raise CallRefusedError(wrong)
-        known = self._find_at_endpoint(info) or RegisteredPlugin(
+        plugin = self._find_at_endpoint(info) or RegisteredPlugin(
             info, self._dial(info, is_configured=False), is_configured=False
         )
         # Called before it is added: otherwise anyone could displace a working plugin by registering its name
         # with an address that does not answer.
-        self._check_plugin(known, now=0.0)
-        if known.last_error:
+        self._check_plugin(plugin, now=0.0)
+        if plugin.last_error:
             # The channel of a plugin that was registered before belongs to the registry.
-            if self.get(info.type, info.name) is not known:
-                known.channel.close()
-            raise CallRefusedError(f"{info.endpoint} does not answer as {info.name}: {known.last_error}")
-        self._add(known)
+            if self.get(info.type, info.name) is not plugin:
+                plugin.channel.close()
+            raise CallRefusedError(f"{info.endpoint} does not answer as {info.name}: {plugin.last_error}")
+        self._add(plugin)
         return pb.RegisterResponse(version=VERSION, register_again_seconds=REGISTER_INTERVAL)
 
     def add_configured(self, info: pb.PluginInfo) -> None:
@@ -157,8 +157,8 @@ class PluginRegistry:
 
     def list_available(self, type_: int) -> list[RegisteredPlugin]:
         """List the available plugins of a type, by name."""
-        found = [known for known in self.list_all() if known.info.type == type_ and not known.last_error]
-        return sorted(found, key=lambda known: known.info.name)
+        found = [plugin for plugin in self.list_all() if plugin.info.type == type_ and not plugin.last_error]
+        return sorted(found, key=lambda plugin: plugin.info.name)
 
     def get(self, type_: int, name: str) -> RegisteredPlugin | None:
         with self._lock:
@@ -166,16 +166,16 @@ class PluginRegistry:
 
     def check(self, now: float) -> None:
         """Check the health of plugins that are due."""
-        for known in self.list_all():
-            if now >= known.check_at:
-                self._check_plugin(known, now=now)
+        for plugin in self.list_all():
+            if now >= plugin.check_at:
+                self._check_plugin(plugin, now=now)
                 # A configured plugin stays, because nothing would register it again.
-                if known.last_error and known.failures >= MAX_FAILURES and not known.is_configured:
-                    self._forget(known)
+                if plugin.last_error and plugin.failures >= MAX_FAILURES and not plugin.is_configured:
+                    self._forget(plugin)
 
     def close(self) -> None:
-        for known in self.list_all():
-            known.channel.close()
+        for plugin in self.list_all():
+            plugin.channel.close()
         with self._lock:
             self._plugins.clear()
 
@@ -193,56 +193,56 @@ class PluginRegistry:
                 )
             return None
 
-    def _add(self, known: RegisteredPlugin) -> None:
+    def _add(self, plugin: RegisteredPlugin) -> None:
         """Add a plugin in place of one that moved. It must have answered before, so that nothing else can displace
         the old one.
         """
         with self._lock:
-            before = self._plugins.get((known.info.type, known.info.name))
-            self._plugins[known.info.type, known.info.name] = known
-        if before is not None and before is not known:
+            before = self._plugins.get((plugin.info.type, plugin.info.name))
+            self._plugins[plugin.info.type, plugin.info.name] = plugin
+        if before is not None and before is not plugin:
             before.channel.close()
 
-    def _check_plugin(self, known: RegisteredPlugin, *, now: float) -> None:
-        info = known.info
+    def _check_plugin(self, plugin: RegisteredPlugin, *, now: float) -> None:
+        info = plugin.info
         try:
-            reply = INFO.invoke(known.channel, pb.InfoRequest(), timeout=self._timeout)
+            reply = INFO.invoke(plugin.channel, pb.InfoRequest(), timeout=self._timeout)
         except (grpc.RpcError, ValueError) as error:
-            known.failures += 1
-            known.mark_failed(describe_rpc_error(error))
-            self._redial(known)
+            plugin.failures += 1
+            plugin.mark_failed(describe_rpc_error(error))
+            self._redial(plugin)
         else:
             if (reply.type, reply.name) != (info.type, info.name) or VERSION not in reply.versions:
-                known.failures += 1
-                known.mark_failed(
+                plugin.failures += 1
+                plugin.mark_failed(
                     f"the plugin reports that it is {reply.name!r} and speaks {', '.join(reply.versions)}"
                 )
             else:
                 info.group = reply.group or info.name
-                known.mark_available()
-        known.check_at = now + CHECK_BACKOFF.delay(known.failures + 1)
+                plugin.mark_available()
+        plugin.check_at = now + CHECK_BACKOFF.delay(plugin.failures + 1)
 
     def _dial(self, info: pb.PluginInfo, *, is_configured: bool) -> grpc.Channel:
         """Connect. A registered plugin has to prove its name, a configured one the host of its endpoint."""
         return dial(info.endpoint, self._tls, server_name="" if is_configured else info.name)
 
-    def _redial(self, known: RegisteredPlugin) -> None:
+    def _redial(self, plugin: RegisteredPlugin) -> None:
         """Reconnect, because our own certificate may have been renewed and a channel keeps the one that it was
         created with.
         """
-        if self._tls is None or self.get(known.info.type, known.info.name) is not known:
+        if self._tls is None or self.get(plugin.info.type, plugin.info.name) is not plugin:
             return
         with suppress(OSError):  # the files are being replaced
-            old, known.channel = known.channel, self._dial(known.info, is_configured=known.is_configured)
+            old, plugin.channel = plugin.channel, self._dial(plugin.info, is_configured=plugin.is_configured)
             old.close()
 
-    def _forget(self, known: RegisteredPlugin) -> None:
-        log.warning("plugin.removed", plugin=known.info.name, reason=known.last_error)
+    def _forget(self, plugin: RegisteredPlugin) -> None:
+        log.warning("plugin.removed", plugin=plugin.info.name, reason=plugin.last_error)
         with self._lock:
-            key = known.info.type, known.info.name
-            if self._plugins.get(key) is known:  # not a plugin that took its place meanwhile
+            key = plugin.info.type, plugin.info.name
+            if self._plugins.get(key) is plugin:  # not a plugin that took its place meanwhile
                 del self._plugins[key]
-        known.channel.close()
+        plugin.channel.close()
 
 
 def find_plugin_problem(info: pb.PluginInfo) -> str:

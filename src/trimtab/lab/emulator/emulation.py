@@ -239,10 +239,10 @@ class Emulation:
             self.resize_errors.append(f"{entry.pod}: {report.reason}")
 
     def _build_record(
-        self, name: str, seen: StressPodStatus | None, used: MeasuredUsage, *, killed: bool
+        self, name: str, status: StressPodStatus | None, used: MeasuredUsage, *, killed: bool
     ) -> PeriodRecord:
         wanted = self.profiles[name].demand_at(self.period)
-        size = self.sizes[name] if seen is None else seen.size
+        size = self.sizes[name] if status is None else status.size
         return PeriodRecord(
             period=self.period,
             pod=name,

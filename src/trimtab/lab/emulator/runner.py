@@ -45,13 +45,13 @@ async def run_stress(
     on_progress: ProgressCallback = lambda _text, _share: None,
 ) -> RunLog:
     """Follow the load profiles for this many periods, or to their end, and delete everything that was created."""
-    many = periods or max(profile.periods for profile in profiles.values())
+    period_count = periods or max(profile.periods for profile in profiles.values())
     journal = RunLog()
     on_progress("starting pods", 0.0)
     async with Emulation(client, profiles, config, sizes=sizes) as emulation:
         sizing = None if under_test is None else _StrategyRunner(emulation, config, under_test)
-        for period in range(many):
-            on_progress(f"period {period + 1} of {many}", period / many)
+        for period in range(period_count):
+            on_progress(f"period {period + 1} of {period_count}", period / period_count)
             entries = await emulation.run_period()
             journal.entries += entries
             if sizing is not None:

@@ -102,17 +102,17 @@ class ContainerSim:
     def __init__(self, demand: Trace, rules: RequestRules) -> None:
         self._demand, self._rules = demand, rules
         self._rows_per_hour = max(1, round(HOUR / demand.step))
-        many = demand.container_count
-        self._containers = physics.Containers.empty(many)
+        count = demand.container_count
+        self._containers = physics.Containers.empty(count)
         self._containers.node[:] = 0
         self._containers.burst[:] = rules.burst
         self._nodes = physics.Nodes.from_capacity(np.array([np.inf]), np.array([np.inf]))
         self._cpu, self._memory = (
-            HourlyUsage(many, most=MAX_PLAUSIBLE_CPU),
-            HourlyUsage(many, most=MAX_PLAUSIBLE_MEMORY),
+            HourlyUsage(count, most=MAX_PLAUSIBLE_CPU),
+            HourlyUsage(count, most=MAX_PLAUSIBLE_MEMORY),
         )
-        self._hours_since_oom = np.full(many, NO_OOM_HOURS)
-        self.sums = np.zeros((many, SUMS))
+        self._hours_since_oom = np.full(count, NO_OOM_HOURS)
+        self.sums = np.zeros((count, SUMS))
         self.hour = 0
 
     @property

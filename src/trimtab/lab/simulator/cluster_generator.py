@@ -101,19 +101,19 @@ def generate_cluster_from_trace(
     for series, name in enumerate(demand.names):
         if np.isnan(demand.cpu[:, series]).all():
             continue
-        called = _make_unique_name(name, series, taken=taken)
-        taken.add(called)
+        unique_name = _make_unique_name(name, series, taken=taken)
+        taken.add(unique_name)
         service = is_service[series] if is_service else False
-        many = replicas or int(rng.integers(2, 9) if service else rng.choice([1, 1, 2, 3]))
+        replica_count = replicas or int(rng.integers(2, 9) if service else rng.choice([1, 1, 2, 3]))
         resources = _guess_resources(
             demand.cpu[:, series], demand.memory[:, series], rng, node_cpu, node_memory
         )
         found.append(
             WorkloadSpec(
-                name=called,
+                name=unique_name,
                 namespace=namespaces[series] if namespaces else "default",
                 kind="StatefulSet" if not service and rng.random() < 0.3 else "Deployment",
-                replicas=many,
+                replicas=replica_count,
                 containers=(ContainerSpec(demand_series=series, resources=resources),),
                 service=_build_service(demand.cpu[:, series]) if service else None,
             )

@@ -110,13 +110,13 @@ class Nodes(NamedTuple):
 
     @classmethod
     def from_capacity(cls, cpu: Floats, memory: Floats) -> Nodes:
-        many = len(cpu)
+        count = len(cpu)
         return cls(
             np.asarray(cpu, np.float64),
             np.asarray(memory, np.float64),
-            np.zeros(many),
-            np.zeros(many),
-            np.zeros(many, np.int32),
+            np.zeros(count),
+            np.zeros(count),
+            np.zeros(count, np.int32),
         )
 
 
@@ -204,16 +204,16 @@ def _apply_demand(
 
 
 @njit(cache=True, error_model="numpy")
-def group_rows_by_node(node: Indices, many: int) -> tuple[Indices, Indices]:
+def group_rows_by_node(node: Indices, count: int) -> tuple[Indices, Indices]:
     """Return all rows that have a node, grouped by node, and where those of each node begin and end."""
-    firsts = np.zeros(many + 1, np.int32)
+    firsts = np.zeros(count + 1, np.int32)
     for index in node:
         if index >= 0:
             firsts[index + 1] += 1
-    for index in range(many):
+    for index in range(count):
         firsts[index + 1] += firsts[index]
-    rows = np.empty(firsts[many], np.int32)
-    ends = firsts[:many].copy()
+    rows = np.empty(firsts[count], np.int32)
+    ends = firsts[:count].copy()
     for row in range(len(node)):
         if node[row] >= 0:
             rows[ends[node[row]]] = row

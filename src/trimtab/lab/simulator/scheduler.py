@@ -60,13 +60,13 @@ def _first_fit(
     node_memory: float,
     node_pods: int,
 ) -> int:
-    many = len(cpu)
-    cpu_left, memory_left = np.empty(many), np.empty(many)
-    pods_left = np.empty(many, np.int64)
+    count = len(cpu)
+    cpu_left, memory_left = np.empty(count), np.empty(count)
+    pods_left = np.empty(count, np.int64)
     used = 0
     first = 0  # nodes before this one have no capacity for even the smallest pod
     least_cpu, least_memory = least
-    for pod in range(many):
+    for pod in range(count):
         node = first
         while node < used and (
             pods_left[node] < 1 or cpu_left[node] < cpu[pod] or memory_left[node] < memory[pod]

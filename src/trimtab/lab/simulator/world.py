@@ -113,11 +113,11 @@ class SimulatedWorld:
         self.due_times: DelayHeap[str] = DelayHeap()
         """The times at which pods need attention, by uid."""
         self.workloads: dict[WorkloadKey, SimulatedWorkload] = {}
-        many = len(scenario.workloads)
-        self.load_share: Floats = np.ones(many)
-        self.latencies: Floats = np.full((many, len(QUANTILES)), np.nan)
+        count = len(scenario.workloads)
+        self.load_share: Floats = np.ones(count)
+        self.latencies: Floats = np.full((count, len(QUANTILES)), np.nan)
         """The seconds in which requests are answered: a row per workload, columns for the median, 95 % and 99 %."""
-        self.load: Floats = np.zeros(many)
+        self.load: Floats = np.zeros(count)
         self.kills = 0
         """The number of OOM kills in the last step."""
         self.admit_pod: Callable[[Pod], Sizes] | None = None

@@ -45,9 +45,9 @@ def _build_dm_name(name: str) -> str:
     return volume if group == "mapper" else f"{_escape_dashes(group)}-{_escape_dashes(volume)}"
 
 
-def _is_in_volume_group(called: str, group: str) -> bool:
+def _is_in_volume_group(volume: str, group: str) -> bool:
     begins = f"{_escape_dashes(group)}-"
-    return called.startswith(begins) and not called.startswith(f"{begins}-")
+    return volume.startswith(begins) and not volume.startswith(f"{begins}-")
 
 
 def _escape_dashes(name: str) -> str:

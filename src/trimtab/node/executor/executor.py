@@ -162,33 +162,39 @@ class Executor:
         present: dict[KnobRef, Value] = {}
         # The kernel rounds and clips without an error, so only a read shows what a write did.
         for ref, value in goal.items():
-            seen, when = self._last_seen.get(ref, (None, float("-inf")))
+            last_value, when = self._last_seen.get(ref, (None, float("-inf")))
             # Reading every knob in every round would cost more CPU than all decisions. A dry run keeps what it
             # would have written: compared with the kernel, the value would be logged in every round.
-            if seen == value and (self._dry_run or is_recent(when, now, within=RECHECK_SECONDS)):
+            if last_value == value and (self._dry_run or is_recent(when, now, within=RECHECK_SECONDS)):
                 present[ref] = value
-            elif (held := self._files.read(ref)) is not None:
+            elif (current := self._files.read(ref)) is not None:
                 # A container that is resized to just the value that we raised it to looks unchanged. Without
                 # the values that the kubelet is known to write, the agent would restore the former limit, and
                 # nobody would write the new one again.
-                is_anothers = external_values.get(ref) == held or self._is_foreign_value(ref, held, seen)
-                if is_anothers and not self._dry_run and self._journal.originals.get(ref, held) != held:
-                    self._journal.update_original(ref, held)
-                present[ref] = held
-                self._last_seen[ref] = (held, now)
+                is_anothers = external_values.get(ref) == current or self._is_foreign_value(
+                    ref, current, last_value
+                )
+                if is_anothers and not self._dry_run and self._journal.originals.get(ref, current) != current:
+                    self._journal.update_original(ref, current)
+                present[ref] = current
+                self._last_seen[ref] = (current, now)
             # Only resctrl groups: their directory appears with the first write.
             elif self._files.can_create(ref):
                 present[ref] = {}
         return present
 
-    def _is_foreign_value(self, ref: KnobRef, held: Value, seen: Value | None) -> bool:
+    def _is_foreign_value(self, ref: KnobRef, current: Value, last_value: Value | None) -> bool:
         """Return whether another process wrote the value of a knob that this or the previous agent wrote."""
         before, written = self._journal.originals.get(ref), self._journal.written.get(ref, ())
         if before is None:
             return False
         # After a restart of the agent there is no last read value. What the journal says was written, and the
         # original, are then ours; anything else came from another process while no agent ran.
-        return held != seen if seen is not None else bool(written) and held not in (before, *written)
+        return (
+            current != last_value
+            if last_value is not None
+            else bool(written) and current not in (before, *written)
+        )
 
     def _find_new_originals(self, wanted: Mapping[KnobRef, Value]) -> dict[KnobRef, Value | None]:
         """Return the originals of knobs that are about to change and are not in the journal."""
@@ -226,14 +232,14 @@ class Executor:
         # Already compared in this round, or unchanged for less than RECHECK_SECONDS.
         if self._dry_run or ref in self._last_seen:
             return
-        held = self._files.read(ref)
-        if held == value:
+        current = self._files.read(ref)
+        if current == value:
             self._last_seen[ref] = (value, now)
-        elif held is not None:
+        elif current is not None:
             # What the kernel made of our value counts as ours. Otherwise the next round would take it for
             # another process's value and keep it as the original.
-            self._journal.record_write(ref, held)
-            done.rejected.setdefault(ref, f"wrote {value}, but the kernel holds {held}")
+            self._journal.record_write(ref, current)
+            done.rejected.setdefault(ref, f"wrote {value}, but the kernel holds {current}")
 
     def _drop_restored(
         self,
@@ -255,5 +261,5 @@ class Executor:
             self._journal.drop([*over, *gone])
         kept = wanted.keys() | self._journal.originals.keys()
         self._last_seen = {
-            ref: seen for ref, seen in self._last_seen.items() if ref in kept and ref not in gone
+            ref: last_value for ref, last_value in self._last_seen.items() if ref in kept and ref not in gone
         }

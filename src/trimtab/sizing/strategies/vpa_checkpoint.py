@@ -114,31 +114,31 @@ def _encode_histogram(weights: Floats, total: float, reference: float) -> dict[s
     }
 
 
-def _decode_weights(held: Mapping[str, Any], field: str, buckets: int) -> tuple[Floats, float, float]:
+def _decode_weights(mapping: Mapping[str, Any], field: str, buckets: int) -> tuple[Floats, float, float]:
     """Return the weights of all buckets, their sum as stated, and their reference."""
-    total, weights = _get_number(held, "totalWeight", field), np.zeros(buckets)
-    bucket_weights = _get_mapping(held, "bucketWeights", field)
+    total, weights = _get_number(mapping, "totalWeight", field), np.zeros(buckets)
+    bucket_weights = _get_mapping(mapping, "bucketWeights", field)
     for bucket in bucket_weights:
         if not (bucket.isdecimal() and int(bucket) < buckets):
             raise ValueError(f"checkpoint: {field}.bucketWeights has bucket {bucket}; there are {buckets}")
         weights[int(bucket)] = _get_number(bucket_weights, bucket, f"{field}.bucketWeights")
     summed = weights.sum()
-    reference = _get_time(held, "referenceTimestamp")
+    reference = _get_time(mapping, "referenceTimestamp")
     if not summed or math.isinf(reference):
         return np.zeros(buckets), 0.0, -math.inf
     return weights * (total / summed), total, reference
 
 
-def _get_mapping(held: Mapping[str, Any], field: str, where: str) -> Mapping[str, Any]:
-    found = held.get(field) or {}
+def _get_mapping(mapping: Mapping[str, Any], field: str, where: str) -> Mapping[str, Any]:
+    found = mapping.get(field) or {}
     if not isinstance(found, Mapping):
         raise ValueError(f"checkpoint: {where}.{field} is {found!r}, which is no object")  # noqa: TRY004 - as above
     return found
 
 
-def _get_number(held: Mapping[str, Any], field: str, where: str, *, most: float = 1e300) -> float:
+def _get_number(mapping: Mapping[str, Any], field: str, where: str, *, most: float = 1e300) -> float:
     """Return a number that is not negative; 0 if it is missing."""
-    found = held.get(field) or 0
+    found = mapping.get(field) or 0
     if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found < most:
         raise ValueError(
             f"checkpoint: {where}.{field} is {found!r}; it must be a number that is not negative"
@@ -146,8 +146,8 @@ def _get_number(held: Mapping[str, Any], field: str, where: str, *, most: float 
     return float(found)
 
 
-def _get_time(held: Mapping[str, Any], field: str) -> float:
-    stamp = held.get(field)
+def _get_time(mapping: Mapping[str, Any], field: str) -> float:
+    stamp = mapping.get(field)
     if stamp is None:
         return -math.inf
     try:

@@ -69,12 +69,14 @@ class Prometheus(Source[PrometheusSettings]):
         grid = TimeGrid(time.time() - CHECK_WINDOW, CHECK_WINDOW, 2)
         client = self._prometheus.with_retries(1)
         try:
-            held = await self._load_inventory(client, grid, None)
-            longest = await InventoryProbe(client, self.settings, grid).find_longest_interval(held.schema)
+            inventory = await self._load_inventory(client, grid, None)
+            longest = await InventoryProbe(client, self.settings, grid).find_longest_interval(
+                inventory.schema
+            )
         except UsageError as error:
             problem, _, advice = str(error).rpartition("; ")
             return SourceHealth(ok=False, detail=problem or advice, advice=advice if problem else "")
-        schema, address = held.schema, client.server.address
+        schema, address = inventory.schema, client.server.address
         if not schema.has_cpu:
             missing = f"{address}: {self.settings.cpu_rule or CPU} does not exist"
             return SourceHealth(ok=False, detail=missing, advice=ADVICE)
@@ -83,23 +85,23 @@ class Prometheus(Source[PrometheusSettings]):
             for word, known in (("throttling", schema.has_throttling), ("OOM kills", schema.has_ooms))
             if known
         ]
-        containers = sum(held.series.values())
-        within = pluralize(len(held.series), "namespace")
-        detail = f"{address}: {pluralize(containers, 'container')} in {within}, a sample every {held.interval:.0f} s"
+        containers = sum(inventory.series.values())
+        within = pluralize(len(inventory.series), "namespace")
+        detail = f"{address}: {pluralize(containers, 'container')} in {within}, a sample every {inventory.interval:.0f} s"
         labels = " and ".join(each.group_by for each in schema.labels)
         detail += f"; metrics: {', '.join(['CPU', 'memory', *optional])}; labels: {labels}"
-        if longest and longest >= SLOW_SCRAPE_FACTOR * held.interval:
+        if longest and longest >= SLOW_SCRAPE_FACTOR * inventory.interval:
             detail += f"; some containers only every {longest:.0f} s"
         return SourceHealth(ok=True, detail=detail)
 
     async def estimate_cost(self, query: UsageQuery) -> Cost:
         """Estimate the cost by counting containers at a few times; pods that come and go add to it."""
-        held = await self._load_inventory(self._prometheus, build_grid(query), query.namespaces)
-        reader = self._create_reader(held, query)
-        queries = reader.build_queries(self._build_lookback(held, query))
+        inventory = await self._load_inventory(self._prometheus, build_grid(query), query.namespaces)
+        reader = self._create_reader(inventory, query)
+        queries = reader.build_queries(self._build_lookback(inventory, query))
         # OOM kills are rare: they add queries, but hardly any samples.
         kinds = len({each.kind for each in queries} - {"oom"})
-        series = sum(held.series.values()) * kinds
+        series = sum(inventory.series.values()) * kinds
         return Cost(
             queries=len(reader.split(query)) * len(queries),
             series=series,
@@ -110,15 +112,15 @@ class Prometheus(Source[PrometheusSettings]):
     async def read(self, query: UsageQuery, *, progress: Progress | None = None) -> Usage:
         """See `Source.read`."""
         grid = build_grid(query)
-        held = await self._load_inventory(self._prometheus, grid, query.namespaces)
-        lookback = self._build_lookback(held, query)
+        inventory = await self._load_inventory(self._prometheus, grid, query.namespaces)
+        lookback = self._build_lookback(inventory, query)
         kinds = METRIC_KINDS if query.include_ooms else METRIC_KINDS - {"oom"}
-        columns = await self._create_reader(held, query).read(lookback, kinds=kinds, progress=progress)
+        columns = await self._create_reader(inventory, query).read(lookback, kinds=kinds, progress=progress)
         # The rates of a recording rule are computed by the server, from samples that are not seen here.
         if not self.settings.cpu_rule:
             undersampled = columns["cpu"].find_undersampled(columns["memory"])
             columns["cpu"].drop_edges(lookback.count_partial_steps(query.step))
-            await self._reread_slow_containers(held, query, lookback, undersampled, columns)
+            await self._reread_slow_containers(inventory, query, lookback, undersampled, columns)
         return _build_usage(columns, grid, ooms=_detect_ooms(columns.get("oom"), query, lookback))
 
     async def has_usage(self, *, at: float) -> bool:
@@ -169,19 +171,19 @@ class Prometheus(Source[PrometheusSettings]):
         self, client: PrometheusClient, grid: TimeGrid, namespaces: tuple[str, ...] | None
     ) -> SeriesInventory:
         now = time.monotonic()
-        held = self._inventory_cache.get(grid, namespaces, at=now)
-        if held is None:
+        inventory = self._inventory_cache.get(grid, namespaces, at=now)
+        if inventory is None:
             probe = InventoryProbe(client, self.settings, grid)
-            held = await probe.probe(
+            inventory = await probe.probe(
                 namespaces, now=time.time(), known=self._inventory_cache.get_schema(at=now)
             )
-            self._inventory_cache.store(held, grid, namespaces, at=now)
+            self._inventory_cache.store(inventory, grid, namespaces, at=now)
         self.capabilities = Capabilities(
             history=True,
-            throttling=self.settings.throttling and held.schema.has_throttling,
-            ooms=self.settings.ooms and held.schema.has_ooms,
+            throttling=self.settings.throttling and inventory.schema.has_throttling,
+            ooms=self.settings.ooms and inventory.schema.has_ooms,
         )
-        return held
+        return inventory
 
 
 def _detect_ooms(
