@@ -1,7 +1,7 @@
 """Builders of workloads, pods and desired changes."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict, cast
 
 from hypothesis import strategies as st
 
@@ -16,7 +16,7 @@ from trimtab.actuation.actions import (
     WriteAnnotations,
 )
 from trimtab.actuation.change_annotations import ChangeAnnotations, OngoingChange, encode_change_annotations
-from trimtab.actuation.decide.health import HarmSignals
+from trimtab.actuation.decide.health import HarmSignals, ThrottlingSample
 from trimtab.actuation.decide.observation import DesiredChange, LocalObservations, Observation
 from trimtab.actuation.decide.transitions import next_actions
 from trimtab.actuation.resources import Sizes
@@ -138,26 +138,32 @@ def workload(
     return Workload(**facts | flags)
 
 
-def desired_change(sizes: Sizes | None = None, **terms: Any) -> DesiredChange:
+class ChangeFacts(TypedDict, total=False):
+    """Fields of a desired change that its policy does not set."""
+
+    is_urgent: bool
+    usage_error: str
+    blocked_reason: str
+    needed_memory: Mapping[str, int]
+    harm_signals: HarmSignals
+    excluded_containers: frozenset[str]
+    memory_limits_fixed: bool
+    hold_reason: str
+    computed_from: Sizes | None
+
+
+def desired_change(
+    sizes: Sizes | None = None, *, can_resize_in_place: bool = True, **terms: Any
+) -> DesiredChange:
     """Ask for a larger size on a cluster that resizes in place; other keywords are fields of the update strategy."""
-    facts = (
-        "is_urgent",
-        "usage_error",
-        "blocked_reason",
-        "needed_memory",
-        "harm_signals",
-        "excluded_containers",
-        "memory_limits_fixed",
-        "hold_reason",
-        "computed_from",
+    facts = cast(
+        "ChangeFacts", {name: terms.pop(name) for name in ChangeFacts.__annotations__ if name in terms}
     )
-    own = {name: terms.pop(name) for name in facts if name in terms}
-    in_place = terms.pop("can_resize_in_place", True)
     return DesiredChange(
         sizes={"web": LARGE} if sizes is None else sizes,
-        strategy=UpdateStrategy(**terms),
-        can_resize_in_place=in_place,
-        **own,
+        strategy=UpdateStrategy(**terms),  # pydantic rejects unknown fields
+        can_resize_in_place=can_resize_in_place,
+        **facts,
     )
 
 
@@ -208,8 +214,12 @@ def warnings(actions: Sequence[ChangeAction]) -> list[str]:
     ]
 
 
-def harm_signals(**known: Any) -> HarmSignals:
-    return HarmSignals(**known)
+def harm_signals(
+    *,
+    throttled: Mapping[str, Sequence[ThrottlingSample]] | None = None,
+    guardrails: Mapping[str, bool | None] | None = None,
+) -> HarmSignals:
+    return HarmSignals(throttled=throttled or {}, guardrails=guardrails or {})
 
 
 amounts = st.integers(10, 4000)

@@ -1,6 +1,6 @@
 """A CronJob is sized by its template alone, which may belong to somebody else."""
 
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
@@ -29,10 +29,10 @@ def forbidden() -> Invalid:
 class CronJobWorld(World):
     """A CronJob whose template the server refuses to change while `error` is set."""
 
-    def __init__(self, error: Any) -> None:
+    def __init__(self, error: Callable[[], Exception] | None) -> None:
         super().__init__(template=OLD, replicas=0, resource=CRON_JOBS)
         self.replicas = 1  # its Jobs count its pods
-        self.error = error
+        self.error: Callable[[], Exception] | None = error
         self.intercept_write = self._refuse
 
     def _refuse(self, moment: str) -> None:
@@ -41,7 +41,9 @@ class CronJobWorld(World):
 
 
 @pytest.mark.parametrize("error", [template_owned_elsewhere, forbidden])
-def test_cron_job_with_a_refused_template_is_skipped_and_not_reverted(error: Any) -> None:
+def test_cron_job_with_a_refused_template_is_skipped_and_not_reverted(
+    error: Callable[[], Exception] | None,
+) -> None:
     """Each attempt counted as a harmful change, with an alert, and four Events."""
     world = CronJobWorld(error)
     executor = ChangeExecutor(world, world.records, may_write=lambda: True)

@@ -18,7 +18,7 @@ from actuation.builders import (
 from actuation.test_properties import QUICK
 from actuation.world import KEY, World, run
 from trimtab.actuation.change_annotations import Phase, UpdateMethod
-from trimtab.actuation.decide.observation import Observation
+from trimtab.actuation.decide.observation import DesiredChange, Observation
 from trimtab.actuation.decide.start import MEMORY_LIMITS_FIXED
 from trimtab.actuation.decide.transitions import next_actions
 from trimtab.actuation.executor import ChangeExecutor
@@ -76,7 +76,7 @@ def world(template: Sizes = OLD) -> World:
     return found
 
 
-def drive(found: World, wanted: Any, *, steps: int = 60, kill_at: Phase | None = None) -> None:
+def drive(found: World, wanted: DesiredChange, *, steps: int = 60, kill_at: Phase | None = None) -> None:
     actuator = ChangeExecutor(found, found.records, may_write=lambda: True)
     for _ in range(steps):
         run(actuator.reconcile(KEY, wanted, now=found.now))

@@ -1,5 +1,6 @@
 """More memory after an OOM kill: it waits for nothing that has nothing to do with it, and for nothing that the kills broke."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -92,7 +93,7 @@ def test_relief_begins_at_once_whatever_else_would_wait(
     *,
     reverted: RevertRecord | None,
     guardrail: bool | None,
-    windows: Any,
+    windows: Sequence[MaintenanceWindow],
     starts: bool,
     unready: bool,
     rolling: bool,

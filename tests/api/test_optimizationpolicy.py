@@ -10,6 +10,7 @@ from trimtab.api import InvalidObjectError, LabelSelector, OptimizationPolicy, Q
 from trimtab.api.optimizationpolicy import (
     LimitMode,
     NamespaceFilter,
+    OptimizationPolicySpec,
     PolicyMode,
     PolicySelector,
     WorkloadTypeFilter,
@@ -64,7 +65,7 @@ names = st.sampled_from(["default", "production", "kube-system", "web"])
 kinds = st.sampled_from(["Deployment", "StatefulSet", "Job", "Rollout.argoproj.io"])
 
 
-def spec(**fields: Any) -> Any:
+def spec(**fields: Any) -> OptimizationPolicySpec:
     return OptimizationPolicy.read({"spec": fields}).spec
 
 

@@ -9,7 +9,7 @@ from harness.builders.records import project_object, workload
 from trimtab.kube.kinds.hpas import hpa_projection
 from trimtab.kube.kinds.nodes import NodeResources, node_projection
 from trimtab.kube.kinds.quotas import limit_range_projection, resource_quota_projection
-from trimtab.kube.kinds.workloads import workload_projection
+from trimtab.kube.kinds.workloads import Workload, workload_projection
 from trimtab.kube.rest.resources import DAEMON_SETS
 from trimtab.recommender.workload import ClusterConstraints
 from trimtab.sizing.evidence import Evidence
@@ -20,7 +20,7 @@ from trimtab.sizing.recommend import recommend_pod
 GIB = 1 << 30
 
 
-def daemons(scheduled: int, **spec: Any) -> Any:
+def daemons(scheduled: int, **spec: object) -> Workload:
     container = {"name": "agent", "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}
     manifest = {
         "metadata": {"name": "agent", "namespace": "kube-system", "uid": f"agent-{scheduled}"},

@@ -3,7 +3,7 @@
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -15,8 +15,8 @@ from trimtab.cli._common.doctor_checks import (
     check_requests,
     check_samples,
 )
-from trimtab.kube.kinds.hpas import hpa_projection
-from trimtab.kube.kinds.vpas import vpa_projection
+from trimtab.kube.kinds.hpas import HorizontalPodAutoscaler, hpa_projection
+from trimtab.kube.kinds.vpas import VerticalPodAutoscaler, vpa_projection
 from trimtab.kube.rest.client import Client
 from trimtab.scan.source_selection import SelectedSource
 from trimtab.testing import ScriptedSource, steady
@@ -27,13 +27,13 @@ TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
 NAMED = {"name": "web", "namespace": "shop"}
 
 
-def hpa(resource: str) -> Any:
+def hpa(resource: str) -> HorizontalPodAutoscaler:
     metric = {"name": resource, "target": {"averageUtilization": 60}}
     spec = {"scaleTargetRef": TARGET, "metrics": [{"resource": metric}]}
     return project_object(hpa_projection(), {"metadata": NAMED, "spec": spec})
 
 
-def vpa(mode: str, *resources: str) -> Any:
+def vpa(mode: str, *resources: str) -> VerticalPodAutoscaler:
     policy = {"containerPolicies": [{"containerName": "*", "controlledResources": list(resources)}]}
     update = {"updateMode": mode}
     spec = {"targetRef": TARGET, "updatePolicy": update, "resourcePolicy": policy if resources else {}}

@@ -471,7 +471,12 @@ async def test_executor_resizes_a_statefulset_whose_controller_waits_for_crashin
     """It would wait for ever: a pod that is not ready is not replaced, whatever its template says."""
     body = deployment(namespace, replicas=2, serviceName="web", template=template(side=False))
     await client.create(STATEFUL_SETS, body, namespace=namespace)
-    terms = {"canary": BRIEF, "allow_recreate": True, "allow_in_place_resize": False, "take_ownership": True}
+    terms: dict[str, Any] = {
+        "canary": BRIEF,
+        "allow_recreate": True,
+        "allow_in_place_resize": False,
+        "take_ownership": True,
+    }
 
     async def until(wanted: DesiredChange, state: str, sizes: str, *, well: str) -> None:
         key = WorkloadKey("StatefulSet", namespace, "web")

@@ -1,6 +1,6 @@
 """Meaning of the other kinds beyond their fields."""
 
-from typing import Any
+from pathlib import Path
 
 import pytest
 import yaml
@@ -11,7 +11,7 @@ from .conftest import Kinds
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
-def test_kind_example_is_accepted_by_model_and_server(path: Any, kinds: Kinds) -> None:
+def test_kind_example_is_accepted_by_model_and_server(path: Path, kinds: Kinds) -> None:
     manifest = yaml.safe_load(path.read_text())
     kind = BY_NAME[manifest["kind"]]
     ours = kind.read(manifest, origin=path.name)

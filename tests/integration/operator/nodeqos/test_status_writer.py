@@ -1,7 +1,7 @@
 """The status of a NodeQoSPolicy: the nodes to which it applies."""
 
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncIterator
+from typing import Protocol
 
 import pytest
 
@@ -18,12 +18,18 @@ from trimtab.kube.rest.resources import NODE_QOS_POLICIES
 from trimtab.operator.nodeqos.status_writer import NodeQosStatusWriter
 
 
+class CreatePolicy(Protocol):
+    """Creates a NodeQoSPolicy of this name and spec."""
+
+    async def __call__(self, name: str, **spec: object) -> None: ...
+
+
 @pytest.fixture
-async def policy(client: Client, kinds: None, namespace: str) -> AsyncIterator[Callable[..., Any]]:
+async def policy(client: Client, kinds: None, namespace: str) -> AsyncIterator[CreatePolicy]:
     """Create a NodeQoSPolicy on the real server; it goes with the test."""
     made = []
 
-    async def create(name: str, **spec: Any) -> None:
+    async def create(name: str, **spec: object) -> None:
         made.append(f"{namespace}-{name}")
         head = {"apiVersion": NODE_QOS_POLICIES.api_version, "kind": NODE_QOS_POLICIES.kind}
         await client.create(NODE_QOS_POLICIES, {**head, "metadata": {"name": made[-1]}, "spec": spec})
@@ -56,7 +62,7 @@ async def written_statuses(client: Client, there: Cache[Node], namespace: str) -
 
 
 async def test_nodeqos_status_counts_the_nodes_of_each_policy(
-    client: Client, policy: Callable[..., Any], namespace: str
+    client: Client, policy: CreatePolicy, namespace: str
 ) -> None:
     await policy("everywhere")
     await policy("one", weight=200, nodeSelector={"matchLabels": {"kubernetes.io/hostname": "b"}})
@@ -76,7 +82,7 @@ async def test_nodeqos_status_counts_the_nodes_of_each_policy(
 
 
 async def test_nodeqos_status_is_not_written_again_unchanged(
-    client: Client, policy: Callable[..., Any], namespace: str
+    client: Client, policy: CreatePolicy, namespace: str
 ) -> None:
     await policy("everywhere")
     await written_statuses(client, machines("a"), namespace)
@@ -88,7 +94,7 @@ async def test_nodeqos_status_is_not_written_again_unchanged(
 
 
 async def test_nodeqos_status_failure_does_not_affect_other_policies(
-    client: Client, policy: Callable[..., Any], namespace: str, fault_proxy: FaultProxy
+    client: Client, policy: CreatePolicy, namespace: str, fault_proxy: FaultProxy
 ) -> None:
     for name in ("a", "b"):
         await policy(name)
