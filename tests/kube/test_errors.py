@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from trimtab.kube import errors
-from trimtab.kube.errors import error_from_response, format_field_errors
+from trimtab.kube.errors import error_from_response
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,9 @@ def test_kube_error_keeps_the_message_of_the_server() -> None:
     )
     error = error_from_response(422, body, request="POST /api/v1/pods")
     assert str(error) == 'POST /api/v1/pods: Pod "web" is invalid'
-    assert format_field_errors(error) == ["spec.containers[0].image: Required value"]
+    assert [(each.field, each.message) for each in error.causes] == [
+        ("spec.containers[0].image", "Required value")
+    ]
 
 
 def test_kube_error_distinguishes_a_name_conflict_from_a_version_conflict() -> None:

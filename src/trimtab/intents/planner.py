@@ -69,10 +69,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     expanded_states: int = 0
     """The number of states that were examined."""
 
-    @property
-    def is_compromise(self) -> bool:
-        return self.purpose is Purpose.COMPROMISE
-
 
 def compute_utility(objectives: Sequence[Objective], deficits: Sequence[float]) -> float:
     """Return the weighted utility between 0 and 1; 1 means that all objectives are reached."""

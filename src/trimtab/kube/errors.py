@@ -327,8 +327,3 @@ def describe(error: BaseException) -> str:
     """Return one line about an error for a log or a status; the class name if the error has no text."""
     text = _SSL_OBJECT.sub("", " ".join(str(error).split()))
     return text or type(error).__name__
-
-
-def format_field_errors(error: ApiError) -> list[str]:
-    """Format the field errors that the server reported, one line per field."""
-    return [f"{cause.field}: {cause.message}" if cause.field else cause.message for cause in error.causes]

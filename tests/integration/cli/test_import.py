@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import yaml
 
+from harness.builders.vpa_checkpoints import export_checkpoint
 from harness.cluster.cluster import Cluster
 from trimtab.cli import run
 from trimtab.recommender.cohort import StrategyCohort
 from trimtab.recommender.cohort_store import state_key
 from trimtab.scan.vpa_import import STRATEGY_SPEC
 from trimtab.sizing.strategies.vpa import VpaSettings, VpaStrategy
-from trimtab.sizing.strategies.vpa_checkpoint import export_checkpoint
 from trimtab.store import Store
 from trimtab.usage.pod_ownership import WorkloadContainer
 

@@ -134,7 +134,6 @@ def test_planner_chooses_and_reports_compromise() -> None:
         service(p99=1.0, used=0.8), goal(latency(0.2)), limits=PlanConstraints(max_replicas=4, max_cpu=2.0)
     )
     assert plan.purpose is Purpose.COMPROMISE
-    assert plan.is_compromise
     assert plan.actions
     assert 0 < plan.utility < 1
     assert any("compromise" in why and "still missed: p99" in why for why in plan.why)

@@ -247,8 +247,8 @@ class TestEveryRefusal:
                 PODS, {"metadata": {"name": "web"}, "spec": {"containers": []}}, namespace=namespace
             )
         assert any(
-            line.startswith("spec.containers: Required value")
-            for line in errors.format_field_errors(caught.value)
+            each.field == "spec.containers" and each.message.startswith("Required value")
+            for each in caught.value.causes
         )
 
     async def test_client_raises_disruption_blocked(self, client: Client, namespace: str) -> None:

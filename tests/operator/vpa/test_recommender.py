@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.builders.vpa_checkpoints import export_checkpoint
 from trimtab.kube.kinds.pods import Container, Resources
 from trimtab.operator.vpa.recommender import (
     SUFFICIENT_OBSERVATION,
@@ -22,7 +23,6 @@ from trimtab.sizing.evidence import Evidence, OomKills
 from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.sizing.proposal import Proposal, ResourceTarget
 from trimtab.sizing.strategies.vpa import VpaSettings, VpaStrategy
-from trimtab.sizing.strategies.vpa_checkpoint import export_checkpoint
 
 NOW = 1_800_000_000.0
 DAY = 86400.0

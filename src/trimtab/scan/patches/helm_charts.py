@@ -59,10 +59,6 @@ class HelmChart:
         self._program = shutil.which("helm")
 
     @property
-    def is_renderable(self) -> bool:
-        return self._program is not None
-
-    @property
     def defaults(self) -> Mapping[str, Any]:
         try:
             found = yaml.load(Path(self._path, "values.yaml").read_bytes(), Loader=yaml.CSafeLoader)

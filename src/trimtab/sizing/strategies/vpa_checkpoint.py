@@ -23,20 +23,6 @@ VERSION = "v3"
 MAX_BUCKET_WEIGHT = 10000
 MAX_SAMPLES = 2.0**53
 """The most samples of a checkpoint: as far as a float counts exactly."""
-API_VERSION, KIND = "autoscaling.k8s.io/v1", "VerticalPodAutoscalerCheckpoint"
-
-
-def export_checkpoint(
-    sizer: VpaStrategy, container: int, *, now: float, vpa_name: str, container_name: str
-) -> dict[str, Any]:
-    """Return the object that the recommender would write for this container."""
-    return {
-        "apiVersion": API_VERSION,
-        "kind": KIND,
-        "metadata": {"name": f"{vpa_name}-{container_name}"},
-        "spec": {"vpaObjectName": vpa_name, "containerName": container_name},
-        "status": export_status(sizer, container, now=now),
-    }
 
 
 def export_status(sizer: VpaStrategy, container: int, *, now: float) -> dict[str, Any]:

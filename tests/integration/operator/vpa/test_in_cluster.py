@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import numpy as np
 
+from harness.builders.vpa_checkpoints import export_checkpoint
 from harness.e2e.informer_probe import HASTY, eventually
 from trimtab.kube.cache.informer_set import InformerSet
 from trimtab.kube.kinds.workloads import WorkloadKey
@@ -16,7 +17,6 @@ from trimtab.operator.vpa.status import update_vpa_statuses, write_vpa_status
 from trimtab.recommender.vpa_checkpoints import CheckpointKey, read_checkpoints, restore_checkpoints
 from trimtab.sizing.proposal import build_proposal
 from trimtab.sizing.strategies.vpa import VpaSettings, VpaStrategy
-from trimtab.sizing.strategies.vpa_checkpoint import export_checkpoint
 
 DAY = 86400.0
 NOW = 1_800_000_000.0

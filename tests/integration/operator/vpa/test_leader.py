@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.builders.vpa_checkpoints import export_checkpoint
 from harness.e2e.informer_probe import eventually
 from harness.e2e.leader import Office, deployment, office
 from harness.faults.faultproxy import FaultProxy
@@ -22,7 +23,6 @@ from trimtab.kube.rest.client import Client, Object
 from trimtab.kube.rest.resources import DEPLOYMENTS, VPA_CHECKPOINTS, VPAS
 from trimtab.kube.rest.retry import RateLimiter, RetryPolicy
 from trimtab.sizing.strategies.vpa import VpaSettings, VpaStrategy
-from trimtab.sizing.strategies.vpa_checkpoint import export_checkpoint
 
 DAY = 86400.0
 
