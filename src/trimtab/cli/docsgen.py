@@ -199,7 +199,7 @@ def render_fault_simulation() -> str:
         "The property is that of the [correctness properties](../research/properties.md), where there is one.",
         _table(("promise", "meaning", "property", "evaluated"), promises),
         "## Faults",
-        "The contract is the test below `tests/` that compares the fault with a real server; `process` stands for faults of our "
+        "The contract is the test that compares the fault with a real server; `process` stands for faults of our "
         "own processes, which need none.",
         _table(("fault", "meaning", "took effect", "contract"), faults),
     )

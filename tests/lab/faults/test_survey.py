@@ -14,7 +14,7 @@ from trimtab.lab.faults.node_faults import NODE_FAULT_KINDS
 from trimtab.lab.faults.node_invariants import NODE_INVARIANTS
 from trimtab.lab.faults.plan import FaultKind
 
-TESTS = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 RENEW = "renew it with: python -m trimtab.lab.faults run 0 300 --survey"
 KINDS: dict[Subject, tuple[FaultKind, ...]] = {"operator": FAULT_KINDS, "node": NODE_FAULT_KINDS}
 RULES: dict[Subject, tuple[type[BaseInvariant], ...]] = {"operator": INVARIANTS, "node": NODE_INVARIANTS}
@@ -38,4 +38,4 @@ def test_survey_of_the_agent_has_each_fault_ten_times_and_each_invariant() -> No
 
 @pytest.mark.parametrize("kind", [*FAULT_KINDS, *NODE_FAULT_KINDS], ids=lambda kind: kind.name)
 def test_contract_of_a_fault_is_a_test_or_about_our_own_process(kind: FaultKind) -> None:
-    assert kind.contract == "process" or (TESTS / kind.contract.partition("::")[0]).is_file()
+    assert kind.contract == "process" or (ROOT / kind.contract.partition("::")[0]).is_file()
