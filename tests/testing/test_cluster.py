@@ -107,7 +107,10 @@ async def test_cluster_rejects_annotations_of_a_workload_that_has_changed(
 
 async def test_cluster_gives_new_pods_the_patched_template(cluster_under_test: ClusterUnderTest) -> None:
     port = cluster_under_test.port
-    await port.patch_template(await cluster_under_test.workload(), {"main": LARGER}, take_ownership=True)
+    await write_fresh(
+        cluster_under_test,
+        lambda workload: port.patch_template(workload, {"main": LARGER}, take_ownership=True),
+    )
     workload = await port.get_workload(cluster_under_test.key)
     assert workload is not None
     assert container_sizes(workload.containers)["main"] == LARGER

@@ -232,7 +232,7 @@ async def test_kube_cluster_leaves_a_co_owned_template_whole_with_a_reason(
     without = desired_change(
         {"web": Resources(120, None, 64 * MIB, 128 * MIB)}, canary=BRIEF, allow_recreate=True
     )
-    report = await driver.until(key, without, lambda report: report.state is WorkloadState.REVERTED)
+    report = await driver.until(key, without, lambda report: report.state is WorkloadState.SKIPPED)
     assert "another field manager owns these fields" in report.reason
     found = await client.get(CRON_JOBS, "web", namespace=namespace)
     containers = found["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
@@ -277,7 +277,7 @@ async def test_executor_leaves_a_field_to_its_gitops_manager_and_names_it(
     )
     key = WorkloadKey("CronJob", namespace, "web")
     wanted = desired_change({"web": AFTER}, canary=BRIEF)
-    report = await driver.until(key, wanted, lambda report: report.state is WorkloadState.REVERTED)
+    report = await driver.until(key, wanted, lambda report: report.state is WorkloadState.SKIPPED)
     assert 'with "argocd"' in report.reason
     found = await client.get(CRON_JOBS, "web", namespace=namespace)
     assert "trimtab.io Apply" not in owners(found)
@@ -435,11 +435,11 @@ async def test_executor_does_not_repeat_a_write_that_is_reverted_at_once(
         while not await is_in_force():
             await asyncio.sleep(0.2)
     taking = desired_change({"web": more}, canary=BRIEF, take_ownership=True)
-    report = await driver.until(key, taking, lambda report: report.state is WorkloadState.REVERTED)
-    assert "the template is given web: cpu 100m (limit 200m)" in report.reason
+    report = await driver.until(key, taking, lambda report: report.state is WorkloadState.SKIPPED)
+    assert "the template got web: cpu 100m (limit 200m)" in report.reason
     workload = await live.get_workload(WorkloadKey("Deployment", namespace, "web"))
     assert workload
-    with pytest.raises(errors.Invalid, match="the pod is given web: cpu 100m"):
+    with pytest.raises(errors.Invalid, match="the pod got web: cpu 100m"):
         while True:
             for found in await live.list_pods(workload):
                 with suppress(errors.Conflict):  # the scheduler writes too

@@ -334,7 +334,7 @@ async def test_leader_in_dry_run_writes_only_statuses(work: Office, fault_proxy:
         after = await work.until(
             lambda status: not condition(status, "DryRun") and not is_recommended(status), what="it is over"
         )
-        assert entry(after)["reason"] == "it has no running pods"
+        assert entry(after)["reason"] == "the workload has no running pods"
 
 
 async def test_leader_in_auto_reports_a_change_from_start_to_end(work: Office) -> None:
@@ -444,7 +444,7 @@ async def test_leader_starts_no_change_while_its_source_is_unavailable(work: Off
         )
         await work.write_policy(mode="Auto")
         status = await work.until(is_now("Pending", "Applying", "Applied"), what="the mode is Auto")
-        assert entry(status, "api")["reason"].startswith("usage cannot be read: ")
+        assert entry(status, "api")["reason"].startswith("usage cannot be read")
         work.source.start()
         await work.until(is_now("Applying", "Applied"), what="it is changed when usage is read again")
 

@@ -58,7 +58,9 @@ async def test_live_backend_of_leader_shows_recommendations_and_sets_holds(
         assert any("recommended" in entry.what for entry in detail.events)
 
         await board.run_action(WorkloadAction.HOLD, work.web, who="ann", why="the sale")
-        await work.until(lambda status: reason(status) == "held by ann: the sale", what="the hold binds")
+        await work.until(
+            lambda status: "held by ann (unverified): the sale" in reason(status), what="the hold binds"
+        )
         await board.run_action(WorkloadAction.RELEASE, work.web, who="ann", why="")
         await work.until(lambda status: "mode is Recommend" in reason(status), what="it is free again")
         recorded = [entry.what for entry in await board.history(key=work.web)]
