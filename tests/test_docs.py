@@ -1,5 +1,6 @@
 """Checks of the documentation: its examples work, its names exist, and its length is limited."""
 
+import inspect
 import re
 import shlex
 from collections.abc import Iterable, Iterator
@@ -15,6 +16,7 @@ from pydantic.alias_generators import to_snake
 from trimtab.api import KINDS, OptimizationPolicySpec
 from trimtab.api.model import ApiModel, nested_model, upgrade_fields
 from trimtab.cli import build_app
+from trimtab.lab import Simulation
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.scan.pricing import ResourcePrices
 from trimtab.sizing.strategy import STRATEGIES
@@ -121,6 +123,15 @@ def test_pictures_are_those_that_pages_show() -> None:
         for path in map(Path, re.findall(r"\(([^)\s]*pictures/[^)\s]+)", page.read_text()))
     }
     assert shown == {path.name for path in (ROOT / "docs/pictures").iterdir()}
+
+
+def test_simulation_has_the_arguments_and_members_of_its_guide() -> None:
+    text = (ROOT / "docs/how-to/simulate.md").read_text()
+    table = text[text.index("| argument or member |") :].partition("\n\n")[0]
+    named = re.findall(r"`(\w+)", "\n".join(row.split("|")[1] for row in table.splitlines()))
+    source = inspect.getsource(Simulation)
+    assert len(named) > 8
+    assert [name for name in named if not re.search(rf"\b{name}: |self\.{name}\b|def {name}\b", source)] == []
 
 
 def test_docs_navigation_has_each_page_once() -> None:
