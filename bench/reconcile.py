@@ -72,7 +72,7 @@ console = Console(stderr=True)
 
 
 @dataclass
-class Reading:
+class PassReading:
     """The resources that the operator used for one step."""
 
     name: str
@@ -146,7 +146,7 @@ async def timed(name: str, work: Callable[[], Awaitable[None]]) -> None:
 
 
 def print_reading(name: str, took: tuple[float, float]) -> None:
-    reading = Reading(name, *took, memory_mib("VmRSS"), memory_mib("VmHWM"), memory_mib("RssFile"))
+    reading = PassReading(name, *took, memory_mib("VmRSS"), memory_mib("VmHWM"), memory_mib("RssFile"))
     print(json.dumps(asdict(reading)), flush=True)
 
 
@@ -271,7 +271,7 @@ class Child:
             text=True,
         )
 
-    async def reading(self, word: str = "") -> Reading:
+    async def reading(self, word: str = "") -> PassReading:
         """Have it do something, and hear what that took."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -280,7 +280,7 @@ class Child:
         line = await asyncio.to_thread(self._process.stdout.readline)
         if not line:
             raise SystemExit(f"the operator ended without a reading ({self._process.wait()})")
-        return Reading(**json.loads(line))
+        return PassReading(**json.loads(line))
 
     def end(self) -> None:
         self._process.kill()  # there is nothing that it would have to keep
@@ -324,7 +324,9 @@ async def served(application: web.Application) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-async def passes(cluster: Cluster, usage: CannedUsage, url: str, *, store: Path, size: int) -> list[Reading]:
+async def passes(
+    cluster: Cluster, usage: CannedUsage, url: str, *, store: Path, size: int
+) -> list[PassReading]:
     console.print("listing the cluster …")
     child = Child(cluster, usage=url, store=store)
     readings = [await child.reading()]
@@ -380,7 +382,7 @@ def control_plane_off(core: int) -> Iterator[None]:
     move(ALL_CORES)
 
 
-def show(readings: list[Reading], options: Namespace) -> None:
+def show(readings: list[PassReading], options: Namespace) -> None:
     if options.output == "json":
         print(json.dumps({"workloads": options.workloads, "readings": [asdict(each) for each in readings]}))
         return

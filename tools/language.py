@@ -1,20 +1,28 @@
-"""Check the language of the product: names, docstrings and user-facing strings.
+"""Check the language of the product, its tests and its manifests: names, comments, docstrings and texts.
 
     python -m tools.language     # lists every place that breaks a rule, and fails if there are any
 
-The rules are those of CONTRIBUTING.md: no retired words, docstrings with a subject and a verb, whole sentences.
+The rules are those of CONTRIBUTING.md: no retired words, docstrings with a subject and a verb, whole sentences, and one
+meaning for each public class name.
 """
 
 from __future__ import annotations
 
 import ast
+import io
 import re
 import sys
+import tokenize
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from tools.texts import ROOT, docstrings, source_files, user_strings
 
+FOLDERS = ("src", "tests", "bench", "examples", "tools")
+CONFIGURATION_FOLDERS = ("deploy", "charts", "examples")
+CONFIGURATION_SUFFIXES = {".yaml", ".yml", ".tpl", ".txt", ".json", ".go", ".proto"}
 MAX_ODD_OPENINGS = 0.03
 """The share of docstrings that may open with a question word; some summaries read best that way."""
 ODD_OPENING = re.compile(
@@ -56,21 +64,42 @@ def _any_of(expressions: list[str]) -> re.Pattern[str]:
 def check() -> Iterator[str]:
     """Yield a line for each place that breaks a rule."""
     retired = RetiredWords.load()
-    odd: list[str] = []
-    total = 0
-    for path in source_files():
-        tree, place = ast.parse(path.read_text()), str(path.relative_to(ROOT))
-        yield from _check_names(tree, place, retired)
-        for line, text in docstrings(tree):
-            total += 1
-            yield from _check_docstring(f"{place}:{line}", text, retired)
-            if ODD_OPENING.match(text):
-                odd.append(f"{place}:{line}: docstring opens with a question word: {text[:80]}")
+    for folder in FOLDERS:
+        yield from _check_folder(folder, retired)
     for string in user_strings():
         if word := retired.find(string.content):
             yield f"{string}  <- retired word {word!r}"
-    if len(odd) > MAX_ODD_OPENINGS * total:
-        yield from odd
+    for path in _configuration_files():
+        yield from _check_texts(path, retired)
+
+
+def _check_folder(folder: str, retired: RetiredWords) -> Iterator[str]:
+    """Check the modules of a folder, its share of odd openings, and that no public class name is defined twice."""
+    texts: list[tuple[str, str]] = []
+    modules_by_class: dict[str, list[str]] = defaultdict(list)
+    for path in source_files(folder):
+        source, place = path.read_text(), str(path.relative_to(ROOT))
+        yield from check_module(source, place, retired)
+        tree = ast.parse(source)
+        texts += ((f"{place}:{line}", text) for line, text in docstrings(tree))
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                modules_by_class[node.name].append(place)
+    odd = [(place, text) for place, text in texts if ODD_OPENING.match(text)]
+    if len(odd) > MAX_ODD_OPENINGS * len(texts):
+        yield from (f"{place}: docstring opens with a question word: {text[:80]}" for place, text in odd)
+    for name, modules in modules_by_class.items():
+        if len(modules) > 1:
+            yield f"{modules[0]}: class {name} is defined in {', '.join(modules[1:])} too; give each its own name"
+
+
+def check_module(source: str, place: str, retired: RetiredWords) -> Iterator[str]:
+    """Yield the findings in the names, comments and docstrings of one module."""
+    tree = ast.parse(source)
+    yield from _check_names(tree, place, retired)
+    yield from _check_comments(source, place, retired)
+    for line, text in docstrings(tree):
+        yield from _check_docstring(f"{place}:{line}", text, retired)
 
 
 def _check_docstring(place: str, text: str, retired: RetiredWords) -> Iterator[str]:
@@ -82,11 +111,49 @@ def _check_docstring(place: str, text: str, retired: RetiredWords) -> Iterator[s
 
 
 def _check_names(tree: ast.Module, place: str, retired: RetiredWords) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", node.name).replace("_", " ")
-            if word := retired.find(words):
-                yield f"{place}:{node.lineno}: retired word {word!r} in the name {node.name}"
+    """Check each name that the module defines, and that of the module itself."""
+    names = {(1, part) for part in place.removesuffix(".py").split("/")[1:]}
+    names |= {(getattr(node, "lineno", 1), name) for node in ast.walk(tree) if (name := _defined_name(node))}
+    for line, name in sorted(names):
+        words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).replace("_", " ")
+        if word := retired.find(words):
+            yield f"{place}:{line}: retired word {word!r} in the name {name}"
+
+
+def _defined_name(node: ast.AST) -> str:
+    """Return the name that a node defines: a class, function, parameter, variable or attribute; empty for others."""
+    match node:
+        case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+            return name
+        case (
+            ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store())
+        ):
+            return name
+        case ast.alias(asname=str(name)):
+            return name
+    return ""
+
+
+def _check_comments(source: str, place: str, retired: RetiredWords) -> Iterator[str]:
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT and (word := retired.find(token.string)):
+            yield f"{place}:{token.start[0]}: retired word {word!r} in a comment: {token.string[:80]}"
+
+
+def _configuration_files() -> Iterator[Path]:
+    """Yield the manifests, templates, alerts, dashboards and build files whose texts people read."""
+    for folder in CONFIGURATION_FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*")):
+            is_generated = "crds" in path.parts or path.name == "go.sum"
+            if path.is_file() and path.suffix in CONFIGURATION_SUFFIXES and not is_generated:
+                yield path
+    yield ROOT / "Makefile"
+
+
+def _check_texts(path: Path, retired: RetiredWords) -> Iterator[str]:
+    for number, line in enumerate(path.read_text().splitlines(), start=1):
+        if word := retired.find(re.sub(r"[_$.]", " ", line)):
+            yield f"{path.relative_to(ROOT)}:{number}: retired word {word!r}: {line.strip()[:80]}"
 
 
 def main() -> int:

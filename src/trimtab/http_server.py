@@ -197,7 +197,7 @@ def _listen(address: str) -> socket.socket:
         raise TrimtabError(
             f"address {address}: cannot listen here: {error.strerror or error}; choose another address"
         ) from None
-    # Connections inherit TCP_NODELAY. asyncio sets it only on sockets with proto IPPROTO_TCP, which this one lacks.
+    # Connections inherit TCP_NODELAY. asyncio sets it only on sockets with proto IPPROTO_TCP, which is missing here.
     # Without it each response, written in two pieces, waits 40 ms for a delayed acknowledgement.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener

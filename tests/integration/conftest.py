@@ -52,9 +52,9 @@ def _fixture_names(item: pytest.Item) -> list[str]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test by the peers that it asks for, and begin with those of the node, which take longest."""
     for item in items:
-        for fixture, marks in MARKERS.items():
+        for fixture, markers in MARKERS.items():
             if fixture in _fixture_names(item):
-                for mark in marks:
+                for mark in markers:
                     item.add_marker(mark)
     items.sort(key=lambda item: item.get_closest_marker("node") is None)
 

@@ -521,8 +521,8 @@ async def test_ingester_cancelled_while_learning_saves_a_consistent_state(
 
 async def test_ingester_without_store_backfills_again(store: Store, tmp_path: Path) -> None:
     bed = IngesterBed(store, "web")
-    with closing(sqlite3.connect(tmp_path / "trimtab.db")) as meddler:
-        meddler.execute("ALTER TABLE trimtab_states RENAME COLUMN data TO away")
+    with closing(sqlite3.connect(tmp_path / "trimtab.db")) as connection:
+        connection.execute("ALTER TABLE trimtab_states RENAME COLUMN data TO away")
     await bed.advance(NOW)
     await bed.recommender.save(NOW)
     with pytest.raises(StoreError):
@@ -537,11 +537,11 @@ async def test_ingester_restores_state_after_a_store_outage_at_start(store: Stor
         await bed.advance(NOW + minute * MINUTE)
     await bed.recommender.save(NOW + 30 * MINUTE)
     bed.restart()
-    with closing(sqlite3.connect(tmp_path / "trimtab.db")) as meddler:
-        meddler.execute("ALTER TABLE trimtab_states RENAME COLUMN data TO away")
+    with closing(sqlite3.connect(tmp_path / "trimtab.db")) as connection:
+        connection.execute("ALTER TABLE trimtab_states RENAME COLUMN data TO away")
         await bed.advance(NOW + 30 * MINUTE)
         assert bed.samples("web", NOW + 30 * MINUTE) == 1, "it learns again"
-        meddler.execute("ALTER TABLE trimtab_states RENAME COLUMN away TO data")
+        connection.execute("ALTER TABLE trimtab_states RENAME COLUMN away TO data")
     await bed.recommender.save(NOW + 31 * MINUTE)
     assert bed.samples("web", NOW + 31 * MINUTE) == 30, "and goes on from what was kept"
     bed.restart()
@@ -560,13 +560,13 @@ async def test_cohort_store_queries_an_unavailable_store_once_per_cycle(store: S
         )
         for number, name in enumerate("abc")
     }
-    with closing(sqlite3.connect(tmp_path / "trimtab.db")) as meddler, capture_logs() as logs:
-        meddler.execute("ALTER TABLE trimtab_states RENAME COLUMN data TO away")
+    with closing(sqlite3.connect(tmp_path / "trimtab.db")) as connection, capture_logs() as logs:
+        connection.execute("ALTER TABLE trimtab_states RENAME COLUMN data TO away")
         await found.assign(
             wanted, now=NOW, backfill={DEFAULT_SOURCE: cohort_store.Backfill(NOW - HOUR, is_available=True)}
         )
         await found.save(NOW, lock=asyncio.Lock())
-        meddler.execute("ALTER TABLE trimtab_states RENAME COLUMN away TO data")
+        connection.execute("ALTER TABLE trimtab_states RENAME COLUMN away TO data")
     assert [each["event"] for each in logs] == ["recommender.restore_failed"] * 2
     assert len(list(found.iter_strategies())) == 3
     await found.save(NOW, lock=asyncio.Lock())
@@ -609,9 +609,9 @@ async def test_ingester_replaces_an_inconsistent_stored_state(store: Store, tmp_
     bed = IngesterBed(store, "web", history=False)
     await bed.advance(NOW)
     await bed.recommender.save(NOW)
-    with closing(sqlite3.connect(tmp_path / "trimtab.db")) as meddler:
-        meddler.execute("UPDATE trimtab_states SET data = x'00'")
-        meddler.commit()
+    with closing(sqlite3.connect(tmp_path / "trimtab.db")) as connection:
+        connection.execute("UPDATE trimtab_states SET data = x'00'")
+        connection.commit()
     bed.restart()
     await bed.advance(NOW + MINUTE)
     await bed.recommender.save(NOW + MINUTE)

@@ -14,7 +14,7 @@ from typing import Any, Self
 from harness.builders.objects import node
 from harness.cluster.cluster import Cluster
 from harness.process import wait_for
-from usage.recording import CPU, MEMORY, T0, Recording, container_labels
+from usage.recording import CPU, MEMORY, T0, MetricRecording, container_labels
 
 MIB = 2.0**20
 SCRAPE = 300.0
@@ -213,7 +213,7 @@ class SampleWorkloads:
 
     def recording(self) -> str:
         """Return the history up to an hour from now, so that it does not become stale during the tests."""
-        recording, now = Recording(), time.time() + 3600
+        recording, now = MetricRecording(), time.time() + 3600
         for workload in WORKLOADS:
             for pod in self.pods(workload.name) if workload.name != "unseen" else ():
                 _record(recording, workload, container_labels(pod, namespace=self.namespace), now=now)
@@ -237,7 +237,9 @@ class SampleWorkloads:
         self.cluster.call("POST", PATHS["Pod"].format(self.namespace), body)
 
 
-def _record(recording: Recording, workload: SampleWorkload, labels: dict[str, str], *, now: float) -> None:
+def _record(
+    recording: MetricRecording, workload: SampleWorkload, labels: dict[str, str], *, now: float
+) -> None:
     times = list(_times(now, workload))
     day = [0.5 - 0.5 * math.cos(2 * math.pi * _hour(t, now) / 24) for t in times]
     used, total = [], 0.0

@@ -13,7 +13,7 @@ SPECIAL_NAMESPACE = 'it"s\\a.+|(b)\n'
 Samples = Iterable[tuple[float, float]]
 
 
-class Recording:
+class MetricRecording:
     """Series by metric; `text` is what promtool takes."""
 
     def __init__(self) -> None:
@@ -61,9 +61,9 @@ def container_labels(
     }
 
 
-def example_recording() -> Recording:
+def example_recording() -> MetricRecording:
     """Return a recording with resets, gaps, duplicates and implausible values."""
-    recording = Recording()
+    recording = MetricRecording()
     recording.container(container_labels("steady"), cores=0.5, memory=100 * MIB)
     # The same container from a second scrape job, and cgroups that are not containers.
     recording.container(container_labels("steady", job="cadvisor"), cores=0.5, memory=100 * MIB)

@@ -93,7 +93,7 @@ def _wave(place: int, low: float, high: float) -> float:
 
 
 def _cluster(unit: str, scale: float) -> Plot:
-    falls = tuple(
+    decreases = tuple(
         scale * (118 - 52 * min(1.0, max(0.0, place / STEPS * 1.6 - 0.15))) for place in range(STEPS)
     )
     return Plot(
@@ -101,7 +101,7 @@ def _cluster(unit: str, scale: float) -> Plot:
         times=TIMES,
         curves=(
             Curve(role=CurveRole.ALLOCATABLE, name="allocatable", values=(scale * 144,) * STEPS),
-            Curve(role=CurveRole.REQUESTED, name="requested", values=falls),
+            Curve(role=CurveRole.REQUESTED, name="requested", values=decreases),
             Curve(
                 role=CurveRole.USED,
                 name="used",

@@ -361,7 +361,7 @@ def _setting_rows(path: str, field: FieldInfo, text: str) -> Iterator[tuple[str,
 
 def _renamed_rows(path: str, model: type[ApiModel]) -> Iterator[tuple[str, str]]:
     """Yield the old and the present path of each renamed setting, a model before the ones below it."""
-    if model is OptimizationPolicySpec:  # The reference of the kinds marks deprecated fields of policies.
+    if model is OptimizationPolicySpec:  # The reference of the kinds shows deprecated fields of policies.
         return
     yield from ((f"`{path}{old}`", f"`{path}{new}`") for old, new in model.renamed.items())
     for name, field in model.model_fields.items():

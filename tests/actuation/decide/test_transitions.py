@@ -614,10 +614,10 @@ def test_verification_waits_for_later_unready_pods_as_long_as_for_evidence() -> 
     assert "after the deadline" in reverting_change(step(watched, later, now=patience, **terms)).reason
     relief = msgspec.structs.replace(watched, relief=True)
     assert written_annotations(step(relief, later, now=patience, **terms)).applied, "the others need it"
-    falls = pod("web-1", created=NOW + 60, ready=False, waiting="CrashLoopBackOff")
+    crashes = pod("web-1", created=NOW + 60, ready=False, waiting="CrashLoopBackOff")
     in_place = change(Phase.VERIFYING, settled=NOW)
-    assert "on pod web-1" in wait_reason(step(in_place, [later[0], falls], now=patience - 1))
-    assert written_annotations(step(in_place, [later[0], falls], now=patience)).applied, (
+    assert "on pod web-1" in wait_reason(step(in_place, [later[0], crashes], now=patience - 1))
+    assert written_annotations(step(in_place, [later[0], crashes], now=patience)).applied, (
         "it is resized once it runs"
     )
 

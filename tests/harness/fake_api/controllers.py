@@ -10,7 +10,7 @@ import json
 from copy import deepcopy
 from typing import Any
 
-from harness.fake_api.kinds import NAMESPACES, Kind
+from harness.fake_api.kinds import NAMESPACES, ServedKind
 from harness.fake_api.objects import ALPHABET, Change, Object, ObjectStore, random_suffix
 
 _SCALED = {"replicasets", "statefulsets", "jobs"}
@@ -28,7 +28,7 @@ class Controllers:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._busy = False
-        self._queue: list[tuple[Kind, str, str]] = []
+        self._queue: list[tuple[ServedKind, str, str]] = []
         store.on_change.append(self._on_change)
 
     def _on_change(self, change: Change) -> None:
@@ -60,7 +60,7 @@ class Controllers:
         finally:
             self._busy = False
 
-    def _reconcile(self, kind: Kind, body: Object) -> None:
+    def _reconcile(self, kind: ServedKind, body: Object) -> None:
         match kind.plural:
             case "deployments":
                 self._roll_out(kind, body)
@@ -83,7 +83,7 @@ class Controllers:
                 self._make_pods(kind, body, body["spec"]["replicas"])
                 self._report_replicas(kind, body, self._pods(body))
 
-    def _roll_out(self, kind: Kind, body: Object) -> None:
+    def _roll_out(self, kind: ServedKind, body: Object) -> None:
         """Have a ReplicaSet of the present template with all replicas, and the others without any."""
         metadata, spec = body["metadata"], body["spec"]
         sets = self._store.kind_named("replicasets")
@@ -122,7 +122,7 @@ class Controllers:
         made = self._store.find(sets, metadata["namespace"], name)
         self._report_replicas(kind, body, self._pods(made) if made else [])
 
-    def _make_pods(self, kind: Kind, body: Object, wanted: int | list[str]) -> None:
+    def _make_pods(self, kind: ServedKind, body: Object, wanted: int | list[str]) -> None:
         metadata, pods = body["metadata"], self._pods(body)
         kind_of_pods = self._store.kind_named("pods")
         names = [each["metadata"]["name"] for each in pods]
@@ -144,7 +144,7 @@ class Controllers:
         pods = self._store.select(self._store.kind_named("pods"), owner["metadata"]["namespace"])
         return [each for each in pods if _is_owned(each, owner)]
 
-    def _report_replicas(self, kind: Kind, body: Object, pods: list[Object]) -> None:
+    def _report_replicas(self, kind: ServedKind, body: Object, pods: list[Object]) -> None:
         ready = sum(_is_ready(each) for each in pods)
         found: Object = {"replicas": len(pods), "readyReplicas": ready, "availableReplicas": ready}
         if kind.plural == "deployments":
@@ -158,7 +158,7 @@ class Controllers:
             found["conditions"] += [each for each in kept if each["type"] not in {"Available", "Progressing"}]
         self._report(kind, body, **found)
 
-    def _report(self, kind: Kind, body: Object, **status: Any) -> None:
+    def _report(self, kind: ServedKind, body: Object, **status: Any) -> None:
         live = self._store.find(kind, body["metadata"]["namespace"], body["metadata"]["name"])
         if live is not None:
             observed = {"observedGeneration": live["metadata"].get("generation", 1)}
@@ -170,7 +170,7 @@ def _is_owned(body: Object, owner: Object) -> bool:
     return any(each["uid"] == owner["metadata"]["uid"] for each in references)
 
 
-def _reference(kind: Kind, owner: Object) -> Object:
+def _reference(kind: ServedKind, owner: Object) -> Object:
     return {
         "apiVersion": kind.api_version,
         "kind": kind.kind,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.fake_api.kinds import Kind
+from harness.fake_api.kinds import ServedKind
 from harness.fake_api.objects import Object, ObjectStore
 
 VERSION: Object = {"major": "1", "minor": "36", "gitVersion": "v1.36.3", "platform": "linux/amd64"}
@@ -31,7 +31,7 @@ def aggregated_discovery(store: ObjectStore, *, core: bool) -> Object:
     }
 
 
-def _entry(kind: Kind) -> Object:
+def _entry(kind: ServedKind) -> Object:
     return {
         "resource": kind.plural,
         "responseKind": {"group": kind.group, "version": kind.version, "kind": kind.kind},

@@ -5,7 +5,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Kind:
+class ServedKind:
     """A resource, with its subresources."""
 
     group: str
@@ -40,39 +40,43 @@ _RBAC = "rbac.authorization.k8s.io"
 _ADMISSION = "admissionregistration.k8s.io"
 
 BUILT_IN = (
-    Kind("", "v1", "pods", "Pod", subresources=frozenset({"status", "resize", "eviction"})),
-    Kind("", "v1", "nodes", "Node", namespaced=False, subresources=_STATUS),
-    Kind("", "v1", "namespaces", "Namespace", namespaced=False, subresources=_STATUS),
-    Kind("", "v1", "services", "Service", subresources=_STATUS),
-    Kind("", "v1", "serviceaccounts", "ServiceAccount", subresources=frozenset({"token"})),
-    Kind("", "v1", "limitranges", "LimitRange"),
-    Kind("", "v1", "resourcequotas", "ResourceQuota", subresources=_STATUS),
-    Kind("", "v1", "configmaps", "ConfigMap"),
-    Kind("", "v1", "secrets", "Secret"),
-    Kind("events.k8s.io", "v1", "events", "Event"),
-    Kind("coordination.k8s.io", "v1", "leases", "Lease"),
-    Kind("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
-    Kind("apps", "v1", "deployments", "Deployment", subresources=_SCALE),
-    Kind("apps", "v1", "statefulsets", "StatefulSet", subresources=_SCALE),
-    Kind("apps", "v1", "daemonsets", "DaemonSet", subresources=_STATUS),
-    Kind("apps", "v1", "replicasets", "ReplicaSet", subresources=_SCALE),
-    Kind("batch", "v1", "jobs", "Job", subresources=_STATUS),
-    Kind("batch", "v1", "cronjobs", "CronJob", subresources=_STATUS),
-    Kind("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", subresources=_STATUS),
-    Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", subresources=_STATUS),
-    Kind(_RBAC, "v1", "roles", "Role"),
-    Kind(_RBAC, "v1", "rolebindings", "RoleBinding"),
-    Kind(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False),
-    Kind(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
-    Kind(
+    ServedKind("", "v1", "pods", "Pod", subresources=frozenset({"status", "resize", "eviction"})),
+    ServedKind("", "v1", "nodes", "Node", namespaced=False, subresources=_STATUS),
+    ServedKind("", "v1", "namespaces", "Namespace", namespaced=False, subresources=_STATUS),
+    ServedKind("", "v1", "services", "Service", subresources=_STATUS),
+    ServedKind("", "v1", "serviceaccounts", "ServiceAccount", subresources=frozenset({"token"})),
+    ServedKind("", "v1", "limitranges", "LimitRange"),
+    ServedKind("", "v1", "resourcequotas", "ResourceQuota", subresources=_STATUS),
+    ServedKind("", "v1", "configmaps", "ConfigMap"),
+    ServedKind("", "v1", "secrets", "Secret"),
+    ServedKind("events.k8s.io", "v1", "events", "Event"),
+    ServedKind("coordination.k8s.io", "v1", "leases", "Lease"),
+    ServedKind("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
+    ServedKind("apps", "v1", "deployments", "Deployment", subresources=_SCALE),
+    ServedKind("apps", "v1", "statefulsets", "StatefulSet", subresources=_SCALE),
+    ServedKind("apps", "v1", "daemonsets", "DaemonSet", subresources=_STATUS),
+    ServedKind("apps", "v1", "replicasets", "ReplicaSet", subresources=_SCALE),
+    ServedKind("batch", "v1", "jobs", "Job", subresources=_STATUS),
+    ServedKind("batch", "v1", "cronjobs", "CronJob", subresources=_STATUS),
+    ServedKind(
+        "autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", subresources=_STATUS
+    ),
+    ServedKind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", subresources=_STATUS),
+    ServedKind(_RBAC, "v1", "roles", "Role"),
+    ServedKind(_RBAC, "v1", "rolebindings", "RoleBinding"),
+    ServedKind(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False),
+    ServedKind(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
+    ServedKind(
         _ADMISSION,
         "v1",
         "validatingwebhookconfigurations",
         "ValidatingWebhookConfiguration",
         namespaced=False,
     ),
-    Kind(_ADMISSION, "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", namespaced=False),
-    Kind(
+    ServedKind(
+        _ADMISSION, "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", namespaced=False
+    ),
+    ServedKind(
         "apiextensions.k8s.io",
         "v1",
         "customresourcedefinitions",
@@ -86,11 +90,11 @@ NAMESPACES = BUILT_IN[2]
 PODS = BUILT_IN[0]
 
 
-def kinds_of_definition(definition: dict[str, Any]) -> list[Kind]:
+def kinds_of_definition(definition: dict[str, Any]) -> list[ServedKind]:
     """Return the kinds that a CustomResourceDefinition adds, a kind a version."""
     spec = definition["spec"]
     return [
-        Kind(
+        ServedKind(
             group=spec["group"],
             version=version["name"],
             plural=spec["names"]["plural"],

@@ -16,7 +16,7 @@ from harness.fake_api.kinds import (
     CRDS,
     NAMESPACES,
     PODS,
-    Kind,
+    ServedKind,
     kinds_of_definition,
     set_defaults,
 )
@@ -57,19 +57,19 @@ class Change:
     """One write, as watches report it."""
 
     version: int
-    kind: Kind
+    kind: ServedKind
     type: Literal["ADDED", "MODIFIED", "DELETED"]
     new: Object
     old: Object | None
 
 
 class ObjectStore:
-    """All objects by their resource; writes are told to `on_change`, in order."""
+    """All objects by their resource; `on_change` receives the writes, in order."""
 
     def __init__(self) -> None:
         self.version = 1000
         self.compacted = 1000
-        self.kinds: list[Kind] = list(BUILT_IN)
+        self.kinds: list[ServedKind] = list(BUILT_IN)
         self.history: list[Change] = []
         self.on_change: list[Callable[[Change], None]] = []
         self._objects: dict[tuple[str, str], dict[Key, Object]] = {}
@@ -79,27 +79,27 @@ class ObjectStore:
 
     # Kinds
 
-    def find_kind(self, group: str, version: str, plural: str) -> Kind:
+    def find_kind(self, group: str, version: str, plural: str) -> ServedKind:
         for kind in self.kinds:
             if (kind.group, kind.version, kind.plural) == (group, version, plural):
                 return kind
         raise unknown_path()
 
-    def kind_named(self, plural: str) -> Kind:
+    def kind_named(self, plural: str) -> ServedKind:
         return next(kind for kind in BUILT_IN if kind.plural == plural)
 
     # Reading
 
-    def find(self, kind: Kind, namespace: str, name: str) -> Object | None:
+    def find(self, kind: ServedKind, namespace: str, name: str) -> Object | None:
         return self._all(kind).get((namespace, name))
 
-    def get(self, kind: Kind, namespace: str, name: str) -> Object:
+    def get(self, kind: ServedKind, namespace: str, name: str) -> Object:
         found = self.find(kind, namespace, name)
         if found is None:
             raise not_found(kind, name)
         return found
 
-    def select(self, kind: Kind, namespace: str | None = None) -> list[Object]:
+    def select(self, kind: ServedKind, namespace: str | None = None) -> list[Object]:
         """Return the objects of a namespace or of all, in the order of their names."""
         return [
             body
@@ -128,7 +128,13 @@ class ObjectStore:
     # Writing
 
     def create(
-        self, kind: Kind, namespace: str, given: Object, *, manager: str = "unknown", dry_run: bool = False
+        self,
+        kind: ServedKind,
+        namespace: str,
+        given: Object,
+        *,
+        manager: str = "unknown",
+        dry_run: bool = False,
     ) -> Object:
         body = deepcopy(given)
         metadata = body.setdefault("metadata", {})
@@ -156,7 +162,7 @@ class ObjectStore:
 
     def update(
         self,
-        kind: Kind,
+        kind: ServedKind,
         namespace: str,
         given: Object,
         *,
@@ -192,7 +198,7 @@ class ObjectStore:
             manage_update(kind, old, body, manager=manager, subresource=subresource)
         return self._store(kind, namespace, body, old, dry_run=dry_run)
 
-    def set_status(self, kind: Kind, body: Object, status: Object) -> Object:
+    def set_status(self, kind: ServedKind, body: Object, status: Object) -> Object:
         """Write the status of an object, as its controller does."""
         where = body["metadata"].get("namespace", "")
         live = self.get(kind, where, body["metadata"]["name"])
@@ -201,7 +207,7 @@ class ObjectStore:
 
     def delete(
         self,
-        kind: Kind,
+        kind: ServedKind,
         namespace: str,
         name: str,
         *,
@@ -229,10 +235,10 @@ class ObjectStore:
 
     # Inside
 
-    def _all(self, kind: Kind) -> dict[Key, Object]:
+    def _all(self, kind: ServedKind) -> dict[Key, Object]:
         return self._objects.setdefault((kind.group, kind.plural), {})
 
-    def _admit(self, kind: Kind, body: Object, old: Object | None = None) -> None:
+    def _admit(self, kind: ServedKind, body: Object, old: Object | None = None) -> None:
         """Set defaults and check what our tests rely on."""
         body["apiVersion"], body["kind"] = kind.api_version, kind.kind
         metadata = body["metadata"]
@@ -257,7 +263,7 @@ class ObjectStore:
                 body["spec"].setdefault(field, deepcopy(value))
 
     def _store(
-        self, kind: Kind, namespace: str, body: Object, old: Object | None, *, dry_run: bool = False
+        self, kind: ServedKind, namespace: str, body: Object, old: Object | None, *, dry_run: bool = False
     ) -> Object:
         name = body["metadata"]["name"]
         if old is not None and _content(old) == _content(body):
@@ -282,7 +288,7 @@ class ObjectStore:
             self.create(self.kind_named("configmaps"), name, authority)
         return self._all(kind).get((namespace, name), body)
 
-    def _remove(self, kind: Kind, namespace: str, old: Object, *, orphan: bool = False) -> Object:
+    def _remove(self, kind: ServedKind, namespace: str, old: Object, *, orphan: bool = False) -> Object:
         name = old["metadata"]["name"]
         self.version += 1
         gone = deepcopy(old)
@@ -310,7 +316,7 @@ class ObjectStore:
                         self._remove(each, name, body)
         return gone
 
-    def _dependents(self, uid: str) -> list[tuple[Kind, Object]]:
+    def _dependents(self, uid: str) -> list[tuple[ServedKind, Object]]:
         return [
             (kind, body)
             for kind in self.kinds
@@ -339,7 +345,7 @@ class ObjectStore:
             listener(change)
 
 
-def _set_name(kind: Kind, metadata: Object) -> str:
+def _set_name(kind: ServedKind, metadata: Object) -> str:
     if not metadata.get("name") and metadata.get("generateName"):
         metadata["name"] = metadata["generateName"] + random_suffix()
     if not metadata.get("name"):

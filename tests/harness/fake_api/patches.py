@@ -7,7 +7,7 @@ from copy import deepcopy
 from datetime import UTC, datetime
 from typing import Any
 
-from harness.fake_api.kinds import Kind
+from harness.fake_api.kinds import ServedKind
 from harness.fake_api.status import ApiFailure, bad_request
 
 APPLY = "application/apply-patch+yaml"
@@ -111,7 +111,7 @@ def _operate(parent: Any, last: str, operation: Object) -> None:
 
 
 def apply_configuration(
-    kind: Kind, live: Object | None, config: Object, *, manager: str, force: bool, subresource: str
+    kind: ServedKind, live: Object | None, config: Object, *, manager: str, force: bool, subresource: str
 ) -> Object:
     """Apply server-side: set the fields of the configuration, and remove those that this manager no longer names."""
     name = config["metadata"]["name"]
@@ -152,7 +152,9 @@ def apply_configuration(
     return result
 
 
-def manage_update(kind: Kind, live: Object | None, new: Object, *, manager: str, subresource: str) -> None:
+def manage_update(
+    kind: ServedKind, live: Object | None, new: Object, *, manager: str, subresource: str
+) -> None:
     """Record who owns the fields that an update sets."""
     changed = {path for path in _leaves(_owned(new)) if live is None or _get(live, path) != _get(new, path)}
     kept = []
@@ -167,7 +169,7 @@ def manage_update(kind: Kind, live: Object | None, new: Object, *, manager: str,
     new["metadata"]["managedFields"] = kept
 
 
-def _entry(kind: Kind, manager: str, operation: str, fields: set[Path], subresource: str) -> Object:
+def _entry(kind: ServedKind, manager: str, operation: str, fields: set[Path], subresource: str) -> Object:
     entry = {
         "manager": manager,
         "operation": operation,

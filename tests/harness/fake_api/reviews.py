@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.fake_api.access import Attributes, User, is_allowed
-from harness.fake_api.kinds import Kind
+from harness.fake_api.kinds import ServedKind
 from harness.fake_api.objects import Object, ObjectStore
 from harness.fake_api.status import not_implemented
 
@@ -16,7 +16,7 @@ REVIEWS = {
 }
 
 
-def review(store: ObjectStore, kind: Kind, user: User, body: Object) -> Object:
+def review(store: ObjectStore, kind: ServedKind, user: User, body: Object) -> Object:
     status: Object
     match kind.plural:
         case "selfsubjectreviews":

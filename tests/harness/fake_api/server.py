@@ -35,7 +35,7 @@ from harness.fake_api.access import (
 )
 from harness.fake_api.controllers import Controllers
 from harness.fake_api.discovery import VERSION, aggregated_discovery, resource_list
-from harness.fake_api.kinds import CRDS, PODS, Kind
+from harness.fake_api.kinds import CRDS, PODS, ServedKind
 from harness.fake_api.objects import Change, Object, ObjectStore
 from harness.fake_api.reviews import REVIEWS, review
 from harness.fake_api.selectors import Matches, match_fields, match_labels
@@ -62,7 +62,7 @@ class Request:
     """A request to a resource."""
 
     method: str
-    kind: Kind
+    kind: ServedKind
     namespace: str
     name: str
     subresource: str
@@ -330,7 +330,7 @@ class FakeApiServer:
             raise unknown_path()
         plural, name, subresource, *_ = [*rest, "", ""]
         if (group, plural) in REVIEWS:
-            kind = Kind(group, version, plural, REVIEWS[group, plural], namespaced=False)
+            kind = ServedKind(group, version, plural, REVIEWS[group, plural], namespaced=False)
         else:
             kind = self.store.find_kind(group, version, plural)
             if subresource and subresource not in kind.subresources:
@@ -557,7 +557,7 @@ class FakeApiServer:
         await response.write_eof()
         return response
 
-    def _bookmark(self, kind: Kind, *, is_end: bool) -> Object:
+    def _bookmark(self, kind: ServedKind, *, is_end: bool) -> Object:
         annotations = {"k8s.io/initial-events-end": "true"} if is_end else {}
         metadata = {"resourceVersion": str(self.store.version), "annotations": annotations}
         body = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}

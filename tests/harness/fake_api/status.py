@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from harness.fake_api.kinds import Kind
+from harness.fake_api.kinds import ServedKind
 
 
 class ApiFailure(Exception):
@@ -37,7 +37,7 @@ class ApiFailure(Exception):
         }
 
 
-def not_found(kind: Kind, name: str) -> ApiFailure:
+def not_found(kind: ServedKind, name: str) -> ApiFailure:
     return ApiFailure(404, "NotFound", f'{kind.full_name} "{name}" not found')
 
 
@@ -45,11 +45,11 @@ def unknown_path() -> ApiFailure:
     return ApiFailure(404, "NotFound", "the server could not find the requested resource")
 
 
-def already_exists(kind: Kind, name: str) -> ApiFailure:
+def already_exists(kind: ServedKind, name: str) -> ApiFailure:
     return ApiFailure(409, "AlreadyExists", f'{kind.full_name} "{name}" already exists')
 
 
-def conflict(kind: Kind, name: str, why: str = "") -> ApiFailure:
+def conflict(kind: ServedKind, name: str, why: str = "") -> ApiFailure:
     why = why or "the object has been modified; please apply your changes to the latest version and try again"
     return ApiFailure(409, "Conflict", f'Operation cannot be fulfilled on {kind.full_name} "{name}": {why}')
 
@@ -58,7 +58,7 @@ def bad_request(message: str) -> ApiFailure:
     return ApiFailure(400, "BadRequest", message)
 
 
-def invalid(kind: Kind, name: str, field: str, problem: str) -> ApiFailure:
+def invalid(kind: ServedKind, name: str, field: str, problem: str) -> ApiFailure:
     group = f".{kind.group}" if kind.group else ""
     cause = {"reason": "FieldValueInvalid", "message": problem, "field": field}
     return ApiFailure(

@@ -6,7 +6,7 @@ import math
 from copy import deepcopy
 from typing import Any
 
-from harness.fake_api.kinds import PODS, Kind
+from harness.fake_api.kinds import PODS, ServedKind
 from harness.fake_api.objects import Object, ObjectStore
 from harness.fake_api.selectors import match_selector
 from harness.fake_api.status import ApiFailure, conflict
@@ -28,7 +28,7 @@ def scale_of(body: Object) -> Object:
     }
 
 
-def set_scale(store: ObjectStore, kind: Kind, live: Object, patch: Object, *, dry_run: bool) -> Object:
+def set_scale(store: ObjectStore, kind: ServedKind, live: Object, patch: Object, *, dry_run: bool) -> Object:
     version = patch.get("metadata", {}).get("resourceVersion")
     if version and version != live["metadata"]["resourceVersion"]:
         raise conflict(kind, live["metadata"]["name"])

@@ -12,7 +12,7 @@ import yaml
 from harness.cluster.cluster import Cluster
 from harness.peers.prometheus import Recorded
 from trimtab.cli import run
-from usage.recording import CPU, MEMORY, T0, Recording, container_labels
+from usage.recording import CPU, MEMORY, T0, MetricRecording, container_labels
 
 MIB = 2**20
 SHOP = "test-patch"
@@ -58,7 +58,7 @@ class Shop:
 
 
 def past(pod: str) -> str:
-    recording, labels = Recording(), container_labels(pod, namespace=SHOP)
+    recording, labels = MetricRecording(), container_labels(pod, namespace=SHOP)
     first = time.time() - 2 * 86400 - T0
     times = [first + 60 * number for number in range(2 * 1440)]
     recording.add(CPU, labels, [(t, 0.1 * (t - first)) for t in times])

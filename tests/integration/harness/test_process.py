@@ -103,7 +103,7 @@ def test_process_cleanup_ends_only_leftovers_of_a_crashed_run(tmp_path: Path, re
     ours.kill()
 
 
-def test_process_that_reused_the_pid_is_left_alone(records: Path) -> None:
+def test_process_cleanup_keeps_a_process_that_reused_the_pid(records: Path) -> None:
     records.mkdir()
     with subprocess.Popen(["sleep", "1000"]) as stranger:
         record = {"name": "dead long since", "started_at": "1", "owner": 1, "owner_started_at": "never"}

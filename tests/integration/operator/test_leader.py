@@ -519,11 +519,9 @@ async def test_leader_does_not_apply_the_default_policy_while_policies_are_unrea
     refused = Fault(kind=Kind.STATUS, status=403)
     policies = "/apis/trimtab.io/v1alpha1/optimizationpolicies"
     fault_proxy.fail_next(refused, count=40, match=lambda asked: asked.path == policies)
-    left_alone = {"namespace": work.namespace, "policy": "default", "reason": "PolicyInvalid"}
+    skipped = {"namespace": work.namespace, "policy": "default", "reason": "PolicyInvalid"}
     async with work.leading():
-        await eventually(
-            lambda: work.sample("workloads_skipped", **left_alone) == 1, what="web is not changed"
-        )
+        await eventually(lambda: work.sample("workloads_skipped", **skipped) == 1, what="web is not changed")
         await work.until(lambda status: bool(entry(status)), what="the policy is read at last")
     assert fault_proxy.injected["403"] == 40
     assert work.sample("recommendations_total", policy="default") is None

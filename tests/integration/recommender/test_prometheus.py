@@ -20,7 +20,7 @@ from trimtab.store import Store
 from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
 from trimtab.usage.prometheus import Prometheus, PrometheusSettings
 from trimtab.web.backends.current_usage import sum_by_pod
-from usage.recording import MIB, SCRAPE, T0, Recording, container_labels
+from usage.recording import MIB, SCRAPE, T0, MetricRecording, container_labels
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ OWNERS = PodOwnerIndex([workload("web", containers=({"name": "app"},))])
 UNMANAGED = container_labels("etl-0", namespace="batch")
 
 
-def recorded_now(folder: Path, recording: Recording) -> Recorded:
+def recorded_now(folder: Path, recording: MetricRecording) -> Recorded:
     try:
         return Recorded(folder, recording.text)
     except UnavailableError as why:
@@ -51,7 +51,7 @@ def young(tmp_path_factory: pytest.TempPathFactory, now: float) -> Iterator[Reco
     """A server with six hours of samples up to now, of which it was down for the third and fourth."""
     first = (now - 6 * HOUR - T0) // SCRAPE
     pod = container_labels("web-7c9f8d6b5-x2x2x")
-    recording = Recording()
+    recording = MetricRecording()
     for begin, end in ((0, 240), (480, 721)):
         scrapes = range(int(first) + begin, int(first) + end)
         recording.container(pod, cores=0.5, memory=100 * MIB, scrapes=scrapes)

@@ -108,7 +108,7 @@ def test_generator_leak_grows_until_restarted() -> None:
     assert (decreases < -300 * 2**20).all()
 
 
-def test_generator_heap_is_a_sawtooth_or_never_falls() -> None:
+def test_generator_heap_is_a_sawtooth_or_never_decreases() -> None:
     made = generate("jvm", seed=3)
     decreases = np.diff(made.memory[0]) < 0
     assert 50 < decreases.sum() < 1000

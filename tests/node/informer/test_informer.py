@@ -222,7 +222,7 @@ def test_node_informer_stops_using_stale_kubelet_data(states: NodeInformer, tree
     assert states.view(140.0).pods[0].name == ""
 
 
-def test_node_informer_marks_pod_terminating_when_either_source_says_so() -> None:
+def test_node_informer_reports_a_pod_as_terminating_by_either_source() -> None:
     """A kubelet is asked every ten seconds, and others would be evicted for the same memory meanwhile."""
     before = PodProjector().parse_list(answer(kubelet_pod(), kubelet_pod(OTHER)))
     after = PodProjector().parse_list(answer(kubelet_pod(deletionTimestamp="2026-11-16T12:00:00Z")))
@@ -299,7 +299,7 @@ def test_node_informer_ignores_container_ids_that_leave_the_pods_cgroup(containe
     assert PodProjector().parse_list(answer(pod))[0].containers == ()
 
 
-def test_node_informer_marks_daemonset_pods_not_evictable(states: NodeInformer, tree: Path) -> None:
+def test_node_informer_reports_daemonset_pods_as_not_evictable(states: NodeInformer, tree: Path) -> None:
     pod_folder(tree)
     for kind, can_go in (("DaemonSet", False), ("ReplicaSet", True)):
         owner = {"kind": kind, "name": "logs", "uid": "d", "controller": True}

@@ -28,7 +28,7 @@ def state(cpu: float, latency: float) -> TargetState:
     return TargetState(objectives={"p99": latency}, replicas=2, sizes=(size,), load=20.0, cpu_used=0.5)
 
 
-class UnavailableStore:
+class BrokenStore:
     """A store that is unavailable."""
 
     def __getattr__(self, _: str) -> Any:
@@ -72,7 +72,7 @@ async def test_effect_learner_restores_learned_effects(tmp_path: Path) -> None:
 
 
 async def test_effect_learner_learns_without_store() -> None:
-    learner = EffectLearner(UnavailableStore(), cluster="prod", settings=lambda: SETTINGS)  # type: ignore[arg-type]
+    learner = EffectLearner(BrokenStore(), cluster="prod", settings=lambda: SETTINGS)  # type: ignore[arg-type]
     assert await expected_ratio(learner) < 0.8
     await learner.flush()
 
@@ -85,7 +85,7 @@ class LateStore:
         self.there = False
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._store if self.there else UnavailableStore(), name)
+        return getattr(self._store if self.there else BrokenStore(), name)
 
 
 async def test_effect_learner_retries_restore_before_saving(

@@ -181,15 +181,15 @@ def test_trimtab_last_level_weighs_the_end_of_the_hour_more() -> None:
 def test_trimtab_recommend_within_an_epoch_does_not_change_state() -> None:
     draw = np.random.default_rng(11)
     cpu, memory = draw.lognormal(0, 0.6, (12 * 30, 9)), draw.lognormal(20, 0.1, (12 * 30, 9))
-    left_alone, looked_at = strategy("trimtab", 9), strategy("trimtab", 9)
+    unchanged, looked_at = strategy("trimtab", 9), strategy("trimtab", 9)
     for step, (cores, size) in enumerate(zip(cpu, memory, strict=True)):
-        for sizer in (left_alone, looked_at):
+        for sizer in (unchanged, looked_at):
             sizer.observe(300.0 * step, cores, size)
             if step % 50 == 7:
                 sizer.observe_oom(300.0 * step, np.array([step % 9]), np.array([2.0**30]))
         if step % 5 == 0:
             looked_at.state()
-    assert left_alone.state() == looked_at.state()
+    assert unchanged.state() == looked_at.state()
 
 
 def test_trimtab_kernels_are_compiled_without_fastmath() -> None:

@@ -82,7 +82,7 @@ def test_coverage_recovers_within_a_week_from_a_bad_month() -> None:
     assert coverage(seen, feed(seen, good, 5, scraped=True)) == 1.0
 
 
-def test_coverage_falls_after_a_fresh_gap() -> None:
+def test_coverage_decreases_after_a_fresh_gap() -> None:
     seen = new_tracker()
     good = feed(seen, START, 20, scraped=True)
     assert coverage(seen, good) == 1.0

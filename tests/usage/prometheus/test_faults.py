@@ -25,7 +25,7 @@ from trimtab.usage.prometheus import Prometheus, PrometheusSettings
 from trimtab.usage.source import UsageQuery
 from trimtab.usage.usage import Usage
 from usage.faulty import Answer, Faulty, body, silent, status, torn
-from usage.recording import T0, Recording, container_labels
+from usage.recording import T0, MetricRecording, container_labels
 
 QUERY = UsageQuery(start=T0, end=T0 + 7200, step=60)
 NO_DELAY = Backoff(first=0.001, ceiling=0.01)
@@ -60,7 +60,7 @@ TOO_LARGE = "rpc error: code = ResourceExhausted desc = grpc: received message l
 
 
 def two_namespaces() -> str:
-    recording = Recording()
+    recording = MetricRecording()
     for namespace in ("shop", "bank"):
         for i in range(3):
             labels = container_labels(f"web-{i}", namespace=namespace)

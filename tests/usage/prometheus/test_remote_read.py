@@ -40,7 +40,7 @@ from trimtab.usage.prometheus.sharding import LAST_CHARACTERS, PodSelector
 from trimtab.usage.source import UsageQuery
 from trimtab.usage.trace import Floats
 from trimtab.usage.usage import Usage
-from usage.recording import CPU, MEMORY, T0, Recording, container_labels
+from usage.recording import CPU, MEMORY, T0, MetricRecording, container_labels
 
 MIN_CHUNK_BYTES = 9
 """Bytes of a chunk's first sample: a time of one at least, and a value of eight."""
@@ -111,7 +111,7 @@ def decode_all(answer: SeriesChunks) -> list[tuple[dict[str, str], list[float], 
 
 @pytest.fixture(scope="module")
 def server(servers: RecordedServers) -> Iterator[str]:
-    recording = Recording()
+    recording = MetricRecording()
     for number in range(PODS):
         recording.add("wild", container_labels(f"pod-{number}"), random_samples(number))
         recording.add(CPU, container_labels(f"pod-{number}"), counter_samples(number))

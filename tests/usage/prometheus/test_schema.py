@@ -13,7 +13,7 @@ from trimtab.usage.prometheus import Prometheus, PrometheusSettings
 from trimtab.usage.prometheus.client import PrometheusClient
 from trimtab.usage.source import Capabilities, UsageQuery
 from trimtab.usage.usage import Oom, PodContainer, Usage
-from usage.recording import CPU, MEMORY, SCRAPE, T0, Recording, container_labels
+from usage.recording import CPU, MEMORY, SCRAPE, T0, MetricRecording, container_labels
 
 QUERY = UsageQuery(start=T0, end=T0 + 3600, step=60)
 APP = PodContainer("shop", "web", "app")
@@ -38,7 +38,12 @@ def read(servers: RecordedServers) -> Read:
 
 
 async def read_from(
-    servers: RecordedServers, name: str, recording: Recording, *, ask: UsageQuery = QUERY, **settings: object
+    servers: RecordedServers,
+    name: str,
+    recording: MetricRecording,
+    *,
+    ask: UsageQuery = QUERY,
+    **settings: object,
 ) -> tuple[Usage, Capabilities]:
     with servers.serve(name, recording.text) as url:
         chosen = PrometheusSettings.model_validate({"url": url, **settings})
@@ -75,7 +80,7 @@ async def read_from(
 async def test_schema_detects_container_labels(
     labels: dict[str, str], read: Read, request: pytest.FixtureRequest
 ) -> None:
-    recording = Recording()
+    recording = MetricRecording()
     recording.container(labels, cores=0.5, memory=1e8)
     usage, capabilities = await read(_slug(request), recording)
     assert usage.containers == (APP,)
@@ -96,7 +101,7 @@ async def test_prometheus_reads_each_scrape_job_by_its_own_labels(
     read: Read, request: pytest.FixtureRequest, *, raw: bool
 ) -> None:
     """The exported_* labels of a second cAdvisor must not hide the series of the kubelets."""
-    recording = Recording()
+    recording = MetricRecording()
     recording.container(container_labels("web"), cores=0.5, memory=1e8)
     recording.container(container_labels("db"), cores=0.25, memory=2e8)
     recording.container(second_cadvisor_labels("web"), cores=0.5, memory=1.5e8)
@@ -111,7 +116,7 @@ async def test_prometheus_reads_each_scrape_job_by_its_own_labels(
 
 
 async def test_settings_can_name_custom_labels(read: Read) -> None:
-    recording = Recording()
+    recording = MetricRecording()
     recording.container({"ns": "shop", "p": "web", "c": "app"}, cores=0.5, memory=1e8)
     usage, _ = await read(
         "custom-labels", recording, namespace_label="ns", pod_label="p", container_label="c"
@@ -120,14 +125,14 @@ async def test_settings_can_name_custom_labels(read: Read) -> None:
 
 
 async def test_schema_error_lists_labels_that_name_no_container(read: Read) -> None:
-    recording = Recording()
+    recording = MetricRecording()
     recording.container({"name": "docker-1"}, cores=0.5, memory=1e8)
     with pytest.raises(SourceRefused, match=r"has only the labels __name__, name; let Prometheus scrape"):
         await read("no-container", recording)
 
 
 async def test_schema_requires_selecting_one_of_several_clusters(read: Read) -> None:
-    recording = Recording()
+    recording = MetricRecording()
     recording.container(container_labels("web", cluster="prod"), cores=0.5, memory=2e8)
     recording.container(container_labels("web", cluster="test"), cores=0.1, memory=1e8)
     with pytest.raises(
@@ -140,7 +145,7 @@ async def test_schema_requires_selecting_one_of_several_clusters(read: Read) -> 
 
 
 async def test_prometheus_reads_throttling_and_ooms_if_available(read: Read) -> None:
-    recording = Recording()
+    recording = MetricRecording()
     scrapes = range(120)
     app = container_labels("web")
     recording.container(app, cores=0.5, memory=1e8, scrapes=scrapes)
@@ -173,7 +178,7 @@ async def test_prometheus_reads_throttling_and_ooms_if_available(read: Read) -> 
 
 
 async def test_prometheus_reads_cpu_scraped_less_often_than_memory_rule(read: Read) -> None:
-    recording = Recording()
+    recording = MetricRecording()
     for every, metric in ((15, "pod:memory"), (120, "container_cpu_usage_seconds_total")):
         times = [every * number for number in range(3600 // every + 1)]
         recording.add(
@@ -185,7 +190,7 @@ async def test_prometheus_reads_cpu_scraped_less_often_than_memory_rule(read: Re
 
 
 async def test_capabilities_ignore_metrics_of_other_clusters(read: Read) -> None:
-    recording = Recording()
+    recording = MetricRecording()
     recording.container(container_labels("web", cluster="test"), cores=0.5, memory=1e8)
     recording.add(
         "container_oom_events_total",
@@ -197,7 +202,7 @@ async def test_capabilities_ignore_metrics_of_other_clusters(read: Read) -> None
 
 
 async def test_has_usage_uses_memory_rule_and_cluster_label(servers: RecordedServers) -> None:
-    recording = Recording()
+    recording = MetricRecording()
     for cluster, scrapes in (("prod", range(240)), ("test", range(120, 240))):
         samples = [(SCRAPE * i, 1e8) for i in scrapes]
         recording.add("pod:memory", container_labels("web", cluster=cluster), samples)
@@ -208,9 +213,9 @@ async def test_has_usage_uses_memory_rule_and_cluster_label(servers: RecordedSer
             assert not await prometheus.has_usage(at=T0 + 60 * SCRAPE)
 
 
-def record_pods(pods: dict[str, int], *, until: int = 7200) -> Recording:
+def record_pods(pods: dict[str, int], *, until: int = 7200) -> MetricRecording:
     """Record pods that use half a core each, scraped at the given intervals in seconds."""
-    recording = Recording()
+    recording = MetricRecording()
     for pod, every in pods.items():
         seconds = range(every // 2, until, every)
         recording.add(CPU, container_labels(pod), [(at, 0.5 * at) for at in seconds])

@@ -18,7 +18,7 @@ from usage.recording import (
     MIB,
     SPECIAL_NAMESPACE,
     T0,
-    Recording,
+    MetricRecording,
     container_labels,
     example_recording,
 )
@@ -116,7 +116,7 @@ async def test_victoriametrics_check_reports_missing_cpu_metric(
 ) -> None:
     now = 600.0
     monkeypatch.setattr("trimtab.usage.prometheus.source.time.time", lambda: T0 + now)
-    recording = Recording()
+    recording = MetricRecording()
     recording.add(MEMORY, container_labels("web"), [(now - at, MIB) for at in (300, 240, 180, 120, 60, 0)])
     with servers.serve("memory-alone", recording.text, kind="victoriametrics") as address:
         async with source("prometheus", url=address) as server:

@@ -14,7 +14,7 @@ from trimtab.usage.errors import UsageError
 from trimtab.usage.prometheus import Prometheus, PrometheusSettings
 from trimtab.usage.source import UsageQuery
 from usage.prometheus.conftest import NOW
-from usage.recording import MEMORY, MIB, SCRAPE, T0, Recording, container_labels
+from usage.recording import MEMORY, MIB, SCRAPE, T0, MetricRecording, container_labels
 
 HOUR, DAY = 3600.0, 86400.0
 GAP = range(240, 600)
@@ -25,7 +25,7 @@ LAST = T0 + 720 * SCRAPE
 @pytest.fixture(scope="module")
 def server(servers: RecordedServers) -> Iterator[str]:
     """A server that was started at T0, was down from the second hour to the fifth, and has been up until the sixth."""
-    recording = Recording()
+    recording = MetricRecording()
     for scrapes in (range(GAP.start), range(GAP.stop, 720)):
         recording.container(container_labels("web"), cores=0.5, memory=100 * MIB, scrapes=scrapes)
     with servers.serve("was-down", recording.text) as url:
@@ -91,7 +91,7 @@ async def test_prometheus_accepts_usage_of_node_present_for_part_of_window(
     servers: RecordedServers,
 ) -> None:
     """The largest machine of a window is that of any time in it, not of the few moments at which series are counted."""
-    recording = Recording()
+    recording = MetricRecording()
     night = range(60, 100)
     for metric, small, large in (("machine_cpu_cores", 4, 64), ("machine_memory_bytes", 2**33, 2**38)):
         recording.add(metric, {"node": "small"}, [(SCRAPE * i, small) for i in range(480)])

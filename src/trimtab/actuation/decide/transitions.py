@@ -264,7 +264,7 @@ _ALWAYS_FIRST = (
 )
 
 _IDLE = (
-    # Before PodsSynced, which would ask for the lower limit in vain, for each new pod, again and again.
+    # Before PodsSynced, which would request the rejected lower limit again and again for each new pod.
     Transition(
         id="MemoryLimitKept",
         states=IDLE,
@@ -354,7 +354,7 @@ _IDLE = (
         when="no part of the change is possible in place, and `allowRecreate` is false",
         then="start nothing",
     ),
-    # From here on the most lasting obstacle comes first, because it is the one that users are told.
+    # From here on the most lasting obstacle comes first, because it is the one in the status.
     Transition(
         id="RestingAfterRevert",
         states=IDLE,

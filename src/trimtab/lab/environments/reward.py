@@ -45,7 +45,7 @@ class Weights(NamedTuple):
     throttled: float = 1.0
     """The share of the kernel's periods in which the CPU limit held the container back."""
     oom: float = 20.0
-    """Each kill for want of memory."""
+    """Each OOM kill."""
     change: float = 0.2
     """Each change of a request, of CPU or of memory."""
 

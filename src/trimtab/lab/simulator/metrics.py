@@ -32,7 +32,7 @@ class ClusterMetrics:
     cpu_slack: float
     """Cores that are requested and not used, container by container."""
     cpu_starved: float
-    """Cores of demand that were not served, because of a limit or for want of CPU on the node."""
+    """Cores of demand that were not served, because of a limit or too little CPU on the node."""
     memory_allocatable: float
     memory_requested: float
     memory_used: float

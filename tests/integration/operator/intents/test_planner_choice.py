@@ -147,7 +147,7 @@ async def test_options_rollout_is_reverted_after_intent_was_deleted(env: IntentE
         assert RESOURCE not in container["resources"].get("limits", {})
 
 
-async def test_cache_class_of_another_owner_is_left_alone(
+async def test_cache_class_of_another_owner_is_not_changed(
     env: IntentEnv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     env.settings |= {"actuators": {"cacheClass": {}}}

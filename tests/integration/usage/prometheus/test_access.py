@@ -10,7 +10,7 @@ from harness.peers.prometheus import Recorded
 from trimtab.usage.errors import SourceRefused
 from trimtab.usage.prometheus import Prometheus, PrometheusSettings
 from trimtab.usage.source import UsageQuery
-from usage.recording import T0, Recording, container_labels
+from usage.recording import T0, MetricRecording, container_labels
 
 QUERY = UsageQuery(start=T0, end=T0 + 600, step=60)
 HASH_OF_TEST = "$2b$12$hNf2lSsxfm0.i4a.1kVpSOVyBCfIB51VRjgBUyv6kdnyTlgWj81Ay"
@@ -28,7 +28,7 @@ async def test_prometheus_authenticates_with_mutual_tls_and_password(tmp_path: P
         },
         "basic_auth_users": {"admin": HASH_OF_TEST},
     }
-    recording = Recording()
+    recording = MetricRecording()
     recording.container(container_labels("web"), cores=0.5, memory=1e8)
     password, wrong = tmp_path / "password", tmp_path / "wrong"
     password.write_text("test\n")
