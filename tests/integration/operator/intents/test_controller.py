@@ -9,8 +9,8 @@ import pytest
 from harness.e2e.informer_probe import eventually
 from harness.e2e.intent_env import IntentEnv
 from trimtab.actuation.change_annotations import AppliedSizes, ChangeAnnotations, encode_change_annotations
-from trimtab.actuation.executor import ChangeExecutor
 from trimtab.actuation.hold import HOLD_ANNOTATION
+from trimtab.actuation.kube_cluster import KubeCluster
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.rest.client import PatchType
 from trimtab.kube.rest.resources import (
@@ -61,7 +61,8 @@ async def test_controller_syncs_new_pods_unless_protected(
             what="its size is known",
         )
         asked: list[object] = []
-        monkeypatch.setattr(ChangeExecutor, "reconcile", lambda *_, **__: asked.append(_))
+        for request in ("get_workload", "resize", "annotate"):
+            monkeypatch.setattr(KubeCluster, request, lambda *given, **_: asked.append(given))
         await env.run_cycles(loop)
     assert pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] == cpu
     assert not asked, "what has its size costs no request"
