@@ -5,6 +5,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,21 @@ def test_simulation_has_the_arguments_and_members_of_its_guide() -> None:
     source = inspect.getsource(Simulation)
     assert len(named) > 8
     assert [name for name in named if not re.search(rf"\b{name}: |self\.{name}\b|def {name}\b", source)] == []
+
+
+def test_changelog_has_one_entry_a_line_below_a_heading_of_its_own() -> None:
+    lines = (ROOT / "CHANGELOG.md").read_text().splitlines()
+    headings = [number for number, line in enumerate(lines) if re.match(r"[A-Z#]", line)]
+    for beside in (-1, 1):
+        assert [lines[number] for number in headings[1:] if lines[number + beside]] == []
+    assert [line for line in lines if re.search(r"\S\.- \S", line)] == []
+    entries = [line for line in lines if line.startswith("- ")]
+    assert len(entries) == len(set(entries))
+    groups = "\n".join(lines).split("\n\n")
+    appended = [
+        after for group, after in pairwise(groups) if group.startswith("- ") and after.startswith("- ")
+    ]
+    assert appended == []
 
 
 def test_docs_navigation_has_each_page_once() -> None:
