@@ -92,7 +92,7 @@ class _Connections:
         self._by_handler: dict[asyncio.BaseProtocol, _Connection] = {}
 
     def add(self, connection: _Connection) -> None:
-        """Add a connection; an old one of its peer makes room for it, or of the peer that has most."""
+        """Add a connection; at the limit, close an old one of its peer, or of the peer with the most."""
         own = self._by_peer.setdefault(connection.peer, {})
         if len(own) >= self._limits.per_peer:
             _choose_to_close(own).abort()

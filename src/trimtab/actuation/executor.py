@@ -414,10 +414,11 @@ class ChangeExecutor:
     ) -> ReconcileResult | None:
         """Return how to go on after a write that failed; None to decide again, because a rejection is remembered."""
         if isinstance(error, DisruptionBlocked):
-            return _wait(observation, error.message, error.retry_after or DEADLINES.poll)
+            blocked = f"{_describe_write(action)} is blocked for now: {error.message}"
+            return _wait(observation, blocked, error.retry_after or DEADLINES.poll)
         if isinstance(error, NotFound):
             # The object is gone, and its record soon will be; or one of several API servers cannot resize pods yet.
-            return _wait(observation, error.message, DEADLINES.poll)
+            return _wait(observation, f"{_describe_write(action)} failed: {error.message}", DEADLINES.poll)
         if is_lost_race(error):
             seconds = memory.record_failure(first=1)
             many = memory.failures >= MANY_CONFLICTS

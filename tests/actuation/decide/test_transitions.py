@@ -1350,6 +1350,17 @@ def test_change_annotations_keep_the_field_names_of_the_first_version() -> None:
     assert decode_change_annotations({CHANGE_ANNOTATION: text}, uid="u") == ChangeAnnotations(change=full)
 
 
+@pytest.mark.parametrize("message", ["x" * 5000, "denied\x1b[31m\nby a webhook"])
+def test_start_revert_records_a_reason_that_is_read_back_unchanged(message: str) -> None:
+    """A lost response is recognised by the annotations: a reason that changes on the way would hide it."""
+    rejected = Rejection(message, NOW)
+    local = LocalObservations(rejections={rejection_key("uid-web-0", AFTER): rejected})
+    written = written_annotations(step(change(), five_pods(AFTER), local=local))
+    assert written.change
+    assert written.change.phase is Phase.REVERTING
+    assert decode_change_annotations(encode_change_annotations(written, uid="u"), uid="u") == written
+
+
 # Control characters are escaped when they are read: another may have written them.
 printable_texts = st.text(st.characters(exclude_categories=["C", "Z"]), max_size=50)
 

@@ -20,6 +20,7 @@ from trimtab.actuation.actions import (
     WriteAnnotations,
 )
 from trimtab.actuation.change_annotations import (
+    MAX_TEXT_LENGTH,
     AppliedSizes,
     ChangeAnnotations,
     OngoingChange,
@@ -60,6 +61,7 @@ from trimtab.actuation.resources import (
 from trimtab.actuation.started_limits import memory_limits_at_start
 from trimtab.kube.kinds.pods import Pod
 from trimtab.plural import pluralize
+from trimtab.printable import shorten
 
 # Writing the state of a change
 
@@ -92,7 +94,7 @@ def start_revert(observation: Observation, why: str, *, not_at_fault: bool = Fal
         phase=Phase.REVERTING,
         since=observation.now,
         settled=0,
-        reason=why[:1024],
+        reason=shorten(why, MAX_TEXT_LENGTH),
         not_at_fault=not_at_fault,
     )
     return [

@@ -24,6 +24,7 @@ from trimtab.actuation.actions import (
     WriteAnnotations,
 )
 from trimtab.actuation.change_annotations import (
+    MAX_TEXT_LENGTH,
     AppliedSizes,
     ChangeAnnotations,
     OngoingChange,
@@ -65,9 +66,7 @@ from trimtab.actuation.resources import (
     select_sizes,
 )
 from trimtab.kube.kinds.pods import Pod, Resources
-
-MAX_REASON = 2048
-"""The most characters of a reason, including what was not restored."""
+from trimtab.printable import shorten
 
 
 def compute_cooldown(times: int) -> int:
@@ -348,7 +347,7 @@ def _blocks_oom_relief(observation: Observation) -> bool:
 
 def abandon_revert(observation: Observation) -> list[ChangeAction]:
     """Record that the rest of the revert is given up, before pods get the part that fits."""
-    why = give_up_reason(observation)
+    why = shorten(give_up_reason(observation), MAX_TEXT_LENGTH)
     return [update_change(observation, abandoned_at=observation.now, abandon_reason=why)]
 
 
@@ -400,7 +399,7 @@ def refused_template(observation: Observation) -> str:
 
 def record_refusal(observation: Observation) -> list[ChangeAction]:
     """Record that the server refused the change, and when it is tried again."""
-    record = _build_revert_record(observation, why=refused_template(observation)[:MAX_REASON])
+    record = _build_revert_record(observation, why=shorten(refused_template(observation), MAX_TEXT_LENGTH))
     refused = msgspec.structs.replace(
         record, refused=True, take_ownership=observation.strategy.take_ownership
     )
@@ -415,7 +414,7 @@ def finish_revert(observation: Observation) -> list[ChangeAction]:
     change, kept = observation.change, _kept_size(observation)
     left = "; ".join(_describe_leftovers(observation))
     why = f"{change.reason}; not everything was restored: {left}" if left else change.reason
-    reverted = _build_revert_record(observation, why=why[:MAX_REASON])
+    reverted = _build_revert_record(observation, why=shorten(why, MAX_TEXT_LENGTH))
     applied = _build_applied_sizes(observation, kept) if kept else observation.annotations.applied
     sizes = f"reverted from {format_sizes(change.after)} to {format_sizes(change.before)}"
     events = [EmitEvent("Warning", "Reverted", f"{sizes}, because {change.reason}")]

@@ -471,7 +471,7 @@ _IDLE = (
     ),
 )
 
-_COURSE = (
+_CONFLICTS = (
     # Before Harmful: pods that fail after somebody else's rollout are no fault of the size, and the change is soon
     # tried again.
     _reverting_row(
@@ -936,7 +936,7 @@ _REVERT = (
 TRANSITIONS: tuple[Transition, ...] = (
     *_ALWAYS_FIRST,
     *_IDLE,
-    *_COURSE,
+    *_CONFLICTS,
     *_CANARIES,
     *_WORK,
     *_MOVES,

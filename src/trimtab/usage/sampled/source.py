@@ -197,9 +197,9 @@ class ListPollingSource(PollingSource[PollingSettings]):
     settings_type = PollingSettings
     resource: ClassVar[Resource]
     not_found: ClassVar[str]
-    """What is missing in a cluster without the resource, and what to install."""
+    """The name of the missing resource and the remedy, for clusters without it."""
     advice: ClassVar[str]
-    """What to do if the list cannot be read."""
+    """The remedy if the list cannot be read."""
 
     @abstractmethod
     def parse_page(self, page: bytes) -> list[ContainerSample]:
