@@ -252,7 +252,7 @@ def draw(latencies: dict[str, Numbers], readings: Readings, path: Path) -> None:
 
 def main() -> None:
     parser = ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=15.0, help="of a round")
     parser.add_argument("--shared", action="store_true", help="the machine does other things too")
     parser.add_argument("--picture", type=Path)
@@ -271,9 +271,9 @@ def main() -> None:
                 (BURSTY, size("200m", "16Mi", cpu_limit="400m"), BURSTS),
             ):
                 with bench.serving(asked, resources):
-                    for number in range(arguments.turns):
+                    for number in range(arguments.rounds):
                         for condition in conditions:
-                            console.print(f"round {number + 1} of {arguments.turns}: {condition}")
+                            console.print(f"round {number + 1} of {arguments.rounds}: {condition}")
                             bench.turn(condition, arguments.seconds)
             latencies = bench.latencies()
             show(latencies, bench.readings)

@@ -208,7 +208,7 @@ async def measure(options: Namespace) -> None:
             console.print(f"{options.pods:,} pods of {len(sample) / 1000:.1f} KB")
             with control_plane_off(MEASURED_ON):
                 own, theirs = await asyncio.to_thread(
-                    compare, cluster.kubeconfig, options.pods, options.turns
+                    compare, cluster.kubeconfig, options.pods, options.rounds
                 )
             watcher = child("watching", cluster.kubeconfig, options.pods)
             await asyncio.to_thread(answer, watcher)
@@ -296,7 +296,7 @@ def main() -> None:
     parser = ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--pods", type=int, default=5_000)
     parser.add_argument("--events", type=int, default=10_000, help="changes to watch")
-    parser.add_argument("--turns", type=int, default=3, help="how often each side is measured")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each side is measured")
     parser.add_argument("--output", choices=["table", "json"], default="table")
     parser.add_argument(
         "--child", choices=["ours", "watching", "official"], help="used by the benchmark itself"
