@@ -4,9 +4,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from harness.fake_api.status import bad_request
+
 Object = dict[str, Any]
 Matches = Callable[[Object], bool]
 
+_VALUE = re.compile(r"^[A-Za-z0-9._-]*$")
 _SETS = re.compile(r"^(?P<key>[^\s!=,()]+)\s+(?P<operator>in|notin)\s+\((?P<values>[^)]*)\)$")
 
 
@@ -26,6 +29,8 @@ def _label_test(part: str) -> Callable[[dict[str, str]], bool]:
     for operator in ("!=", "==", "="):
         key, sign, value = (each.strip() for each in part.partition(operator))
         if sign:
+            if not _VALUE.match(value):
+                raise bad_request(f"unable to parse requirement: found '{value}', expected: identifier")
             return lambda labels: (labels.get(key) != value) == (operator == "!=")
     return lambda labels: part in labels
 

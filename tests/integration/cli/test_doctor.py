@@ -8,7 +8,6 @@ from cli.test_doctor import (  # noqa: F401 - tests and fixtures
     examine,
     register,
     test_doctor_checks_operator_rights_in_its_namespace,
-    test_doctor_fails_on_missing_crds_only_for_the_operator,
 )
 from harness.process import free_port
 

@@ -75,37 +75,3 @@ def test_explain_png_shows_usage_and_sizes(
         assert picture.format == "PNG"
         colours = {colour for _, colour in picture.convert("RGB").getcolors(1 << 20) or ()}
     assert {ImageColor.getrgb(USED), ImageColor.getrgb(MISSING)} <= colours
-
-
-def test_explain_png_requires_an_output_file(ask: RunCommand, lightly_used_cluster: ScannedCluster) -> None:
-    code, out, err = ask("explain", f"{lightly_used_cluster.namespace}/deploy/web", "-o", "png")
-    assert (code, out) == (2, "")
-    assert "--output-file" in err
-
-
-@pytest.mark.parametrize(
-    ("workload", "line"),
-    [
-        ("web", "NAMESPACE/KIND/NAME"),
-        ("{}/Potato/web", "Potato"),
-        ("{}/Deployment/nobody", "the workload does not exist"),
-        ("{}/Deployment/asleep", "is scaled to zero"),
-        ("{}/Deployment/unseen", "no usage"),
-    ],
-)
-def test_explain_rejects_bad_input_with_one_line_and_exit_2(
-    ask: RunCommand, lightly_used_cluster: ScannedCluster, workload: str, line: str
-) -> None:
-    code, out, err = ask("explain", workload.format(lightly_used_cluster.namespace))
-    assert (code, out) == (2, "")
-    assert line in err
-    assert err.count("\n") == 1
-
-
-def test_explain_rejects_unknown_strategy_in_one_line(
-    ask: RunCommand, lightly_used_cluster: ScannedCluster
-) -> None:
-    code, out, err = ask("explain", f"{lightly_used_cluster.namespace}/deploy/web", "--strategy", "My_Own")
-    assert (code, out) == (2, "")
-    assert "strategy 'My_Own' is not known; there are: " in err
-    assert err.count("\n") == 1

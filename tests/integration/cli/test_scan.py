@@ -3,16 +3,13 @@
 import csv
 import io
 import json
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
 import yaml
 
-from harness.cluster.cluster import Cluster
+from cli.test_rejected_input import edited_config
 from harness.process import wait_for
 from scan.scene import RunCommand, ScannedCluster
 from trimtab.cli import INTERRUPTED, run
@@ -297,13 +294,6 @@ def test_scan_merges_several_contexts_into_one_report(
     assert capsys.readouterr().out == ""
 
 
-def edited_config(cluster: Cluster, path: Path, **user: Any) -> str:
-    config = yaml.safe_load(cluster.kubeconfig.read_text())
-    config["users"][0]["user"] |= user
-    path.write_text(yaml.safe_dump(config))
-    return str(path)
-
-
 def may_list_pods(lightly_used_cluster: ScannedCluster, user: str) -> bool:
     asked = {"namespace": lightly_used_cluster.namespace, "verb": "list", "resource": "pods"}
     review = {"spec": {"user": user, "resourceAttributes": asked}}
@@ -357,109 +347,3 @@ def test_scan_shows_readable_namespaces_and_names_forbidden_ones(
     assert run([*asked, "-l", "tier=front"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["clusters"]
     assert {each["name"] for each in found["workloads"]} >= {"web", "web-api"}
-
-
-@pytest.fixture
-def no_prometheus() -> Iterator[str]:
-    """An address at which something else answers."""
-
-    class Greeter(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"<html>hello</html>")
-
-        do_POST = do_GET  # noqa: N815 - the name that http.server calls
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Greeter)
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (["--context", "elsewhere"], "elsewhere"),
-        (["--strategy", "tarot"], "tarot"),
-        (["--compare", "vpa,tarot"], "tarot"),
-        (["--setting", "cpu_risk=7"], "cpu_risk"),
-        (["--setting", "cpu_risk"], "name=value"),
-        (["--kind", "Potato"], "Potato"),
-        (["--namespace", "nowhere"], "nowhere"),
-        (["--namespace", ""], "--namespace ''"),
-        (["--top", "-1"], "--top -1"),
-        (["--selector", "a==="], "--selector a==="),
-        (["--selector", "app=nobody"], "no workloads found"),
-        (["--fail-on", "boredom"], "boredom"),
-        (["--days", "0"], "--days 0"),
-        (["--step", "soon"], "--step"),
-        (["--price-file", "/nowhere/prices"], "/nowhere/prices"),
-        (["--price-cpu", "-1"], "cpu"),
-        (["--source", "crystal-ball"], "crystal-ball"),
-        (["--output", "pdf"], "pdf"),
-        (["--output-file", "/nowhere/report"], "/nowhere/report"),
-    ],
-)
-def test_scan_rejects_bad_input_with_one_line_and_exit_2(
-    ask: RunCommand, arguments: list[str], line: str
-) -> None:
-    code, out, err = ask("scan", *arguments)
-    assert (code, out) == (2, "")
-    assert line in err
-    assert err.count("\n") == 1
-
-
-def test_scan_rejects_an_address_that_is_not_prometheus(
-    cluster: Cluster, no_prometheus: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    secret = no_prometheus.replace("http:", "https:")
-    for address in (no_prometheus, secret, "http://127.0.0.1:9", "not-an-address"):
-        assert run(["scan", "--kubeconfig", str(cluster.kubeconfig), "--prometheus", address]) == 2
-        said = capsys.readouterr()
-        assert said.out == ""
-        assert said.err.count("\n") == 1
-        assert address.removeprefix("http://") in said.err or "url" in said.err
-        assert ("does not use TLS" in said.err) == (address == secret)
-
-
-def test_scan_without_metrics_fails_with_one_line(
-    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    kubeconfig = edited_config(cluster, tmp_path / "nobody", **{"as": "nobody"})
-    assert run(["scan", "--kubeconfig", kubeconfig]) == 2
-    assert "--prometheus" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "command", [["scan"], ["doctor"], ["import", "vpa"], ["plan", "shop/web"]], ids=" ".join
-)
-def test_scan_reports_unreachable_cluster_and_expired_token(
-    cluster: Cluster,
-    no_prometheus: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    command: list[str],
-) -> None:
-    config = yaml.safe_load(cluster.kubeconfig.read_text())
-    config["users"][0]["user"] = {"token": "expired"}
-    (tmp_path / "old").write_text(yaml.safe_dump(config))
-    config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:9"
-    (tmp_path / "away").write_text(yaml.safe_dump(config))
-    config["clusters"][0]["cluster"] = {"server": no_prometheus}
-    (tmp_path / "elsewhere").write_text(yaml.safe_dump(config))
-    for name, words in (
-        ("away", "cannot connect to https://127.0.0.1:9; check"),
-        ("old", "log in again"),
-        ("elsewhere", f"{no_prometheus} is not a Kubernetes API server; check"),
-    ):
-        assert run([*command, "--kubeconfig", str(tmp_path / name)]) == 2
-        said = capsys.readouterr()
-        assert words in said.err
-        assert said.err.count("\n") == 1

@@ -205,23 +205,3 @@ class Answering:
 
     def isatty(self) -> bool:
         return True
-
-
-@pytest.mark.parametrize(
-    ("asked", "line"),
-    [
-        (["doctor", "--source-setting", "tenant"], "--source-setting tenant: write it as name=value"),
-        (["patch", "web"], "WORKLOAD web: write it as NAMESPACE/KIND/NAME"),
-        (["patch", "-n", SHOP, "--format", "helm"], "--file: name the files to edit"),
-        (["patch", "-n", SHOP, "--write"], "--write: edits the files of --file"),
-        (["patch", "-n", SHOP, "--yes"], "--dry-run and --yes belong to --apply"),
-        (["patch", "-n", SHOP, "--directory", "x"], "--directory: only for patches"),
-        (["diff", f"{SHOP}/deployment/wbe"], f"WORKLOAD {SHOP}/deployment/wbe: the workload does not exist"),
-        (["diff", f"{SHOP}/deployment/web", "-n", SHOP], "WORKLOAD: contains the namespace and the kind"),
-    ],
-)
-def test_changing_commands_reject_wrong_usage_in_one_line(
-    shop: Shop, asked: list[str], line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert shop.run(*asked) == 2
-    assert capsys.readouterr().err.startswith(f"trimtab: {line}")
