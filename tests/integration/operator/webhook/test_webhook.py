@@ -373,7 +373,7 @@ async def test_replicas_share_one_certificate_in_any_start_order(
     async with AsyncExitStack() as stack:
         for one in replicas:
             await stack.enter_async_context(one.gate.serve(one.admission.build_application()))
-        assert {one.gate.readiness_error() for one in replicas} == {"has no certificate yet"}
+        assert {one.gate.readiness_error() for one in replicas} == {"the webhook has no certificate yet"}
         # Each calls itself by its own address here; what is shared is the certificate, which is for 127.0.0.1.
         await asyncio.gather(*(one.gate.reconcile() for one in replicas))
         shown = {await asyncio.to_thread(one.shown_certificate) for one in replicas}
