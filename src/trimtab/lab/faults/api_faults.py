@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -20,7 +21,7 @@ from trimtab.actuation.pod_options import OptionsAnnotation
 from trimtab.actuation.port import ANNOTATIONS_MANAGER, ClusterPort
 from trimtab.actuation.resources import Sizes, container_sizes, merge_sizes
 from trimtab.kube.errors import ApiError, Status, TimedOut, error_from_status
-from trimtab.kube.kinds.pods import Pod
+from trimtab.kube.kinds.pods import Pod, Resources
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.kube.rest.client import FIELD_MANAGER, Object, PatchType
 from trimtab.kube.rest.object_client import ObjectClient
@@ -32,6 +33,7 @@ from trimtab.lab.faults.plan import Fault, FaultDetails, FaultInjector, FaultKin
 from trimtab.lab.faults.records import Write
 from trimtab.lab.faults.worlds import MIB, WorldSpec
 from trimtab.lab.simulator.fake_cluster import SimulatedCluster
+from trimtab.operator.audit import RECOMMENDATION_ANNOTATION
 
 T = TypeVar("T")
 
@@ -116,14 +118,19 @@ KINDS = (
 class ApiFaults:
     """Carries out the requests of one process, with the faults of the API server."""
 
-    def __init__(self, injector: FaultInjector, gate: ProcessGate) -> None:
+    def __init__(
+        self, injector: FaultInjector, gate: ProcessGate, delays: random.Random | None = None
+    ) -> None:
+        """Create the faults of a process; `delays` draws which of several workers goes on first."""
         self.injector = injector
         self.gate = gate
+        self._delays = delays
         self.requests = 0
         """The number of requests that were sent."""
 
     async def call(self, verb: str, target: str, request: Callable[[], Awaitable[T]]) -> T:
         """Carry out one request; faults and kills happen before or after its effect."""
+        await self._let_others_run()
         self.gate.pass_through(verb)
         self.requests += 1
         self.injector.count_call(verb)
@@ -135,11 +142,17 @@ class ApiFaults:
             self.injector.record(fault, f"{verb} {target}")
             raise TimedOut(f"{verb} {target}: no response within 30 s", sent=False)
         answer = await request()
+        await self._let_others_run()
         if verb in _WRITES and (fault := self.injector.hit(_TIMEOUT_AFTER, verb)):
             self.injector.record(fault, f"{verb} {target}")
             raise TimedOut(f"{verb} {target}: no response within 30 s", sent=True)
         self.gate.pass_through(verb)
         return answer
+
+    async def _let_others_run(self) -> None:
+        if self._delays:
+            for _ in range(self._delays.randrange(4)):
+                await asyncio.sleep(0)
 
 
 class FaultyCluster:
@@ -221,7 +234,11 @@ class FaultyCluster:
         async def request() -> Workload:
             annotated = await self._inner.annotate(workload, annotations, manager=manager)
             if manager != ANNOTATIONS_MANAGER:
-                return annotated  # what people read; no change depends on it
+                # What people read; no change depends on it.
+                if text := annotations.get(RECOMMENDATION_ANNOTATION):
+                    before = container_sizes(workload.containers)
+                    self._report("recommend", workload.key, before=before, after=_parse_recommendation(text))
+                return annotated
             decoded = decode_change_annotations(annotations, uid=workload.uid)
             self._report(
                 "annotate",
@@ -394,6 +411,14 @@ def round_up_memory(sizes: Sizes) -> Sizes:
             each, memory_request=rounded(each.memory_request), memory_limit=rounded(each.memory_limit)
         )
         for name, each in sizes.items()
+    }
+
+
+def _parse_recommendation(text: str) -> Sizes:
+    """Return the targets in the annotation with the recommendation."""
+    return {
+        name: Resources.parse(each.get("requests", {}), each.get("limits", {}))
+        for name, each in msgspec.json.decode(text).items()
     }
 
 

@@ -8,6 +8,7 @@ from trimtab.lab.faults import (
     api_faults,
     change_invariants,
     process_faults,
+    record_invariants,
     run_invariants,
     size_invariants,
     store_faults,
@@ -30,6 +31,7 @@ FAULT_KINDS: tuple[FaultKind, ...] = (
 INVARIANTS: tuple[type[Invariant], ...] = (
     *size_invariants.INVARIANTS,
     *change_invariants.INVARIANTS,
+    *record_invariants.INVARIANTS,
     *run_invariants.INVARIANTS,
 )
 INTENSITIES = {"light": (1, 3), "heavy": (5, 14)}

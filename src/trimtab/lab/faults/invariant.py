@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar
 
 from trimtab.kube.kinds.policies import Policy
@@ -35,6 +36,8 @@ class RunState:
     config: Callable[[], OperatorConfig]
     hides_usage: Callable[[], bool]
     """Returns whether a fault of the last day may have hidden the true usage."""
+    store_path: Path
+    """The file of the store."""
     ready_without_operator: Mapping[WorkloadKey, float] = field(default_factory=dict)
     """The ready pods of each workload in the last hours of the same run without the operator, in the mean."""
     log: CheckLog

@@ -234,13 +234,17 @@ class Operations:
 
     # Processes
 
+    def _leading(self) -> list[Replica]:
+        """Return the process that leads, or any other if none does."""
+        return sorted(self.replicas, key=lambda replica: not replica.is_leading)[:1]
+
     async def _kill(self, fault: Fault) -> None:
-        for replica in self.replicas[:1]:
+        for replica in self._leading():
             replica.gate.kill_at = replica.gate.calls + int(fault.amount)
             self._record(fault, f"{replica.name} in {fault.amount:g} calls")
 
     async def _restart(self, fault: Fault) -> None:
-        for replica in self.replicas[:1]:
+        for replica in self._leading():
             self._record(fault, replica.name)
             await replica.stop()
         await self.bury()

@@ -56,6 +56,8 @@ class SharedCluster:
     config: FixedConfig
     store_path: Path
     step: float
+    workers: int
+    """The number of workloads that a process reconciles at the same time."""
     on_write: Callable[[Write], None]
     on_error: Callable[[str, Exception], None]
     """Called with each error that no part of the operator handled."""
@@ -94,7 +96,8 @@ class Replica:
         self.skew = 0.0
         """The seconds by which the clock of this process is ahead."""
         self.gate = ProcessGate(name, on_kill=self._record_kill)
-        self.api = ApiFaults(shared.injector, self.gate)
+        delays = random.Random(f"{shared.world.seed}/{name}/delays")  # noqa: S311 - not for secrets
+        self.api = ApiFaults(shared.injector, self.gate, delays if shared.workers > 1 else None)
         self.metrics = Metrics()
         self.informers = FaultyInformers(shared.world, shared.hub, shared.injector)
         self.process: OperatorProcess
@@ -153,6 +156,7 @@ class Replica:
             informers=self.informers,
             step=shared.step,
             min_requeue_delay=min(15.0, shared.step / 2),
+            workers=shared.workers,
             status_interval=0.0,
         )
         self.process.watch()

@@ -93,7 +93,7 @@ async def run_case(case: FaultCase) -> CaseResult:
     """Run a case from its first second to its last."""
     with tempfile.TemporaryDirectory(prefix="trimtab-faults-") as folder:
         run = FaultRun(case, Path(folder), measure_baseline=partial(_measure_baseline, case, Path(folder)))
-        await run.run()
+        await run.run(replicas=case.world.replicas)
     return run.result()
 
 
@@ -145,6 +145,7 @@ class FaultRun:
             config=config,
             store_path=folder / "trimtab.db",
             step=spec.step,
+            workers=spec.workers,
             on_write=self._observe_write,
             on_error=self._observe_error,
         )
@@ -158,6 +159,7 @@ class FaultRun:
             replicas=lambda: self._operations.replicas,
             config=lambda: config.current,
             hides_usage=self._hides_usage,
+            store_path=shared.store_path,
         )
         self._measure_baseline = measure_baseline
         self._invariants: list[Invariant] = [kind(self._state) for kind in invariants]

@@ -7,7 +7,7 @@ that nothing needs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -15,7 +15,7 @@ from trimtab.lab.faults.corpus import AnyCase, run_any_case
 from trimtab.lab.faults.node_runner import NodeCase
 from trimtab.lab.faults.node_world import NodeWorld
 from trimtab.lab.faults.plan import FaultPlan
-from trimtab.lab.faults.worlds import WorldSpec
+from trimtab.lab.faults.worlds import WorkloadDraw, WorldSpec
 
 T = TypeVar("T")
 MAX_RUNS = 120
@@ -94,24 +94,36 @@ def _iter_smaller_worlds(world: WorldSpec) -> Iterator[WorldSpec]:
         if workloads:
             yield replace(world, workloads=workloads)
     for name in world.policies:
-        yield replace(world, policies={key: each for key, each in world.policies.items() if key != name})
+        yield replace(world, policies=_without(world.policies, name))
     for name in world.config:
-        yield replace(world, config={key: each for key, each in world.config.items() if key != name})
+        yield replace(world, config=_without(world.config, name))
     for place, workload in enumerate(world.workloads):
-        smaller = [replace(workload, replicas=1)] if workload.replicas > 1 else []
-        smaller += [
-            replace(workload, containers=each) for each in _iter_without_parts(workload.containers) if each
-        ]
-        smaller += (
-            [replace(workload, containers=tuple(replace(each, shape="flat") for each in workload.containers))]
-            if any(each.shape != "flat" for each in workload.containers)
-            else []
-        )
-        for each in smaller:
+        for each in _iter_smaller_workloads(workload):
             yield replace(world, workloads=(*world.workloads[:place], each, *world.workloads[place + 1 :]))
-    for name, policy in world.policies.items():
+    for policies in _iter_smaller_policies(world.policies):
+        yield replace(world, policies=policies)
+    simplest: dict[str, float] = {"replicas": 1, "workers": 1, "noise": 0.0}
+    for field, value in simplest.items():
+        if getattr(world, field) != value:
+            yield replace(world, **{field: value})
+
+
+def _iter_smaller_workloads(workload: WorkloadDraw) -> Iterator[WorkloadDraw]:
+    replace = msgspec.structs.replace
+    if workload.replicas > 1:
+        yield replace(workload, replicas=1)
+    for containers in _iter_without_parts(workload.containers):
+        if containers:
+            yield replace(workload, containers=containers)
+    if any(each.shape != "flat" for each in workload.containers):
+        yield replace(workload, containers=tuple(replace(each, shape="flat") for each in workload.containers))
+
+
+def _iter_smaller_policies(policies: dict[str, dict[str, Any]]) -> Iterator[dict[str, dict[str, Any]]]:
+    for name, policy in policies.items():
         for field in policy:
-            without = {key: each for key, each in policy.items() if key != field}
-            yield replace(world, policies={**world.policies, name: without})
-    if world.noise:
-        yield replace(world, noise=0.0)
+            yield {**policies, name: _without(policy, field)}
+
+
+def _without(parts: dict[str, T], name: str) -> dict[str, T]:
+    return {key: each for key, each in parts.items() if key != name}

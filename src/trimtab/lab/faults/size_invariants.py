@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import ClassVar
 
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.kube.kinds.pod_requests import qos_class
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
-from trimtab.lab.faults.invariant import Invariant, RunState, find_policy, is_size_write
+from trimtab.lab.faults.invariant import Invariant, RunState, find_policy
 from trimtab.lab.faults.records import Write
 from trimtab.lab.simulator.physics import KILLED_BY_LIMIT, UNSCHEDULED
 
@@ -182,6 +183,7 @@ class MemoryInUseKept(Invariant):
 class OomKilledNotShrunk(Invariant):
     name = "oom-killed-not-shrunk"
     sentence = "A container that was OOM-killed at its limit does not get that limit or less within a day."
+    verbs: ClassVar[frozenset[str]] = frozenset({"resize", "patch"})
 
     def __init__(self, state: RunState) -> None:
         super().__init__(state)
@@ -201,7 +203,7 @@ class OomKilledNotShrunk(Invariant):
                         self._killed[key, pod.containers[place].name] = world.now, max(limit, recent)
 
     def on_write(self, write: Write) -> None:
-        if not is_size_write(write) or write.verb == "evict":
+        if write.verb not in self.verbs:
             return
         for name, after in write.after.items():
             at, limit = self._killed.get((write.workload, name), (0.0, 0))
@@ -214,6 +216,34 @@ class OomKilledNotShrunk(Invariant):
                 continue
             grows = new is None or (old is not None and new >= old)
             self.check(grows or (new or 0) > limit, name, "was killed at", limit, write)
+
+
+class OomKilledNotRecommendedLess(OomKilledNotShrunk):
+    name = "oom-killed-not-recommended-less"
+    sentence = (
+        "A container that was OOM-killed at its limit is not recommended that limit or less within a day."
+    )
+    verbs: ClassVar[frozenset[str]] = frozenset({"recommend"})
+
+
+class MemoryLimitAboveUse(Invariant):
+    name = "memory-limit-above-use"
+    sentence = "No pod is resized to a memory limit below what its container holds at that moment."
+    property = 5
+
+    def on_write(self, write: Write) -> None:
+        if write.verb != "resize" or write.pod is None or self.state.hides_usage():
+            return
+        pod = self.state.world.pods.get(write.pod.uid)
+        if pod is None or pod.node == UNSCHEDULED:
+            return
+        memory = self.state.world.container_arrays.containers.memory
+        for row, each in zip(pod.rows, pod.containers, strict=True):
+            old, new = write.before[each.name].memory_limit, write.after[each.name].memory_limit
+            if new is None or (old is not None and new >= old):
+                continue
+            held = float(memory[row])
+            self.check(new >= held, each.name, "holds", round(held), "bytes", write)
 
 
 def _spec_at_start(state: RunState, write: Write) -> OptimizationPolicySpec | None:
@@ -242,4 +272,6 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     AllocatableKept,
     MemoryInUseKept,
     OomKilledNotShrunk,
+    OomKilledNotRecommendedLess,
+    MemoryLimitAboveUse,
 )

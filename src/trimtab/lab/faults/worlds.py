@@ -92,6 +92,10 @@ class WorldSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The spec of each policy, as in a manifest, by name."""
     config: dict[str, Any] = {}
     """The operator's configuration, as in its file."""
+    replicas: int = 1
+    """The processes of the operator, of which one leads."""
+    workers: int = 1
+    """The workloads that a process reconciles at the same time."""
 
     def build_policies(self) -> dict[str, OptimizationPolicySpec]:
         return {
@@ -219,6 +223,8 @@ def draw_world(seed: int) -> WorldSpec:
         workloads=workloads,
         policies=policies,
         config=_draw_config(rng),
+        replicas=rng.choice([1, 1, 1, 2]),
+        workers=rng.choice([1, 2, 8]),
     )
 
 

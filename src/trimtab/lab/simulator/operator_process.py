@@ -37,8 +37,13 @@ class OperatorProcess:
         step: float,
         min_requeue_delay: float,
         status_interval: float = STATUS_INTERVAL,
+        workers: int = 1,
     ) -> None:
-        """Create a process; a workload is reconciled again after `min_requeue_delay` at the earliest."""
+        """Create a process; a workload is reconciled again after `min_requeue_delay` at the earliest.
+
+        So many `workers` reconcile at the same time.
+        """
+        self._workers = workers
         self._world = world
         self._ports = ports
         self._clock = clock
@@ -107,18 +112,27 @@ class OperatorProcess:
         raised.
         """
         # In the order of names: the order of requests may depend on a process's hash seed.
-        for key in sorted(self._workqueue.pop_due(self._world.control_time)):
-            if self.session is None:
-                return  # the next session enqueues all workloads
-            try:
-                again = await self.session.reconcile(key, self.now)
-            except Exception as error:
-                if on_error is None:
-                    raise
-                again = on_error(key, error)
+        keys = sorted(self._workqueue.pop_due(self._world.control_time))
+        for first in range(0, len(keys), self._workers):
+            together = [self._reconcile(key, on_error) for key in keys[first : first + self._workers]]
+            found = await asyncio.gather(*together, return_exceptions=True)
+            if errors := [each for each in found if isinstance(each, BaseException)]:
+                raise errors[0]
             self._informers.sync()
-            if again is not None:
-                self._workqueue.put(key, self._world.control_time + max(again, self._min_requeue_delay))
+
+    async def _reconcile(
+        self, key: WorkloadKey, on_error: Callable[[WorkloadKey, Exception], float] | None
+    ) -> None:
+        if self.session is None:
+            return  # the next session enqueues all workloads
+        try:
+            again = await self.session.reconcile(key, self.now)
+        except Exception as error:
+            if on_error is None:
+                raise
+            again = on_error(key, error)
+        if again is not None:
+            self._workqueue.put(key, self._world.control_time + max(again, self._min_requeue_delay))
 
     async def finish_step(self, *, on_error: Callable[[object, KubeError], None] | None = None) -> None:
         """Do what the operator does beside ingesting and reconciling: history, statuses of policies, retention.
