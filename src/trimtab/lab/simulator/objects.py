@@ -196,5 +196,9 @@ def derive_uid(*parts: object) -> str:
 
 def sum_requests(sizes: list[Resources]) -> tuple[int, int]:
     """Return the millicores and bytes that a pod requests; a limit alone counts as a request."""
-    whole = Resources.total(each.with_implied_requests() for each in sizes)
-    return whole.cpu_request or 0, whole.memory_request or 0
+    cpu = memory = 0
+    # Not by `Resources.total`, which takes ten times as long: counting nodes sums up every pod of the cluster.
+    for each in sizes:
+        cpu += (each.cpu_limit if each.cpu_request is None else each.cpu_request) or 0
+        memory += (each.memory_limit if each.memory_request is None else each.memory_request) or 0
+    return cpu, memory
