@@ -1,7 +1,10 @@
 """Users of one namespace must neither overrule the administrator nor take resources of other namespaces."""
 
+import asyncio
 import json
-from typing import Any
+import time
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -11,6 +14,7 @@ from msgspec.structs import replace
 from actuation.builders import pod
 from actuation.builders import workload as build_workload
 from harness.builders.records import policy, workload
+from harness.e2e.intent_loop import ScalableWorld, bed, intent, profile
 from intents.services import goal, latency, service
 from trimtab.actuation.change_annotations import AppliedSizes, ChangeAnnotations, encode_change_annotations
 from trimtab.actuation.decide.pod_admission import admission_size
@@ -22,18 +26,24 @@ from trimtab.api.kpiprofile import KPIType
 from trimtab.intents.arbitration import PlanRequest, arbitrate, sort_by_priority
 from trimtab.intents.capacity import Capacity, FreeResources
 from trimtab.intents.constraints import PlanConstraints
+from trimtab.intents.kpi.client import LABEL, PromqlKpiClient
 from trimtab.intents.kpi.measurement import KpiDefinition
+from trimtab.intents.kpi.query import KpiQuery
 from trimtab.intents.objective import Goal
-from trimtab.intents.planner import Plan, Purpose
+from trimtab.intents.planner import Plan, Planner, Purpose, SearchBudget
+from trimtab.intents.plugins.registry import PluginRegistry
 from trimtab.intents.state import PodState
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.policies import Policy
 from trimtab.operator.config.intents import IntentSettings
 from trimtab.operator.config.model import OperatorConfig
+from trimtab.operator.intents.planning import PlanningService
 from trimtab.operator.intents.state_builder import build_goal
+from trimtab.operator.metrics import Metrics
 from trimtab.operator.policy.resolver import build_default_policy, build_effective_policy
 from trimtab.operator.policy.validation import review_policy
 from trimtab.operator.policy_matching import PolicyMatcher
+from trimtab.usage.source import PromqlClient, Vector
 
 HOME = "trimtab-system"
 GIB = 1 << 30
@@ -209,3 +219,85 @@ def test_administrator_may_configure_weights_by_path() -> None:
     effective = build_default_policy(OperatorConfig.model_validate({"defaultPolicy": {"strategy": strategy}}))
     assert effective is not None
     assert effective.problem == ""
+
+
+class SlowPromql:
+    """A server that answers the queries of one namespace only when it is told to."""
+
+    def __init__(self) -> None:
+        self.answer_slow = asyncio.Event()
+        self.requests: list[str] = []
+
+    async def vector(self, promql: str, *, at: float) -> Vector:
+        self.requests.append(promql)
+        if "slow" in promql:
+            await self.answer_slow.wait()
+        numbers = [str(number) for number in range(promql.count("label_replace"))] or ["0"]
+        return [({LABEL: number}, at) for number in numbers]
+
+
+async def test_slow_queries_of_one_namespace_delay_no_others() -> None:
+    server, loop = SlowPromql(), asyncio.get_running_loop()
+    slow = [KpiQuery(f"slow_{number}", namespace="loud") for number in range(300)]
+    quick = KpiQuery("vector(1)", namespace="quiet")
+    async with PromqlKpiClient(cast("PromqlClient", server), max_age=60, timeout=1.0) as kpis:
+        assert (await kpis.measure([*slow, quick], at=1.0))[quick].value == 1.0
+        assert not [promql for promql in server.requests if "slow" in promql and "vector" in promql]
+        for at in (2.0, 3.0):
+            started = loop.time()
+            readings = await kpis.measure([*slow, quick], at=at)
+            assert loop.time() - started < 0.9
+            assert readings[quick].value == at
+            assert readings[slow[0]].reason == "the server did not answer in time"
+        # They are read again once the server is quick, and all of them arrive.
+        server.answer_slow.set()
+        async with asyncio.timeout(10):
+            while (await kpis.measure([*slow, quick], at=4.0))[slow[0]].value is None:
+                pass
+
+
+async def test_intents_above_the_limit_of_their_namespace_are_reported_and_not_used(tmp_path: Path) -> None:
+    objective = {"name": "p99", "value": 0.1, "measuredBy": "p99"}
+    many = [
+        intent(f"i-{number}", objectives=[objective], namespace="loud", created=number)
+        for number in range(12)
+    ]
+    own = intent("web", objectives=[objective])
+    profiles = [
+        profile("p99", type="latency", query="p99"),
+        *(profile(f"p-{number:02}", namespace="loud", type="custom", query="x") for number in range(12)),
+    ]
+    async with bed(
+        ScalableWorld(template={"web": Resources(500, 500, GIB, GIB)}, replicas=2),
+        [*many, own],
+        profiles,
+        {"p99": 0.05},
+        folder=tmp_path,
+        settings={"maxPerNamespace": 10},
+    ) as env:
+        await env.run_cycles(1)
+        reasons = {name: env.message("Ready", name) for name in ("i-10", "i-11")}
+        assert all("more than 10 of this kind" in reason for reason in reasons.values())
+        assert "more than" not in str(env.status("i-9"))
+        assert env.status("web")["objectives"][0]["verdict"] == "Met"
+        assert "more than 10 of this kind" in env.status("p-10")["reason"]
+        assert env.status("p-09")["resolved"]
+
+
+async def test_plans_of_one_namespace_leave_time_for_others() -> None:
+    class Endless:
+        """A planner that searches until its time is over."""
+
+        def plan(self, state: Any, goal: Goal, *, budget: SearchBudget, **_: Any) -> Plan:
+            while not budget.is_expired():
+                pass
+            return Plan(intent=goal.intent, purpose=Purpose.KEEP)
+
+    settings = IntentSettings.model_validate({"interval": "1s", "planningTimeout": "200ms"})
+    service = PlanningService(PluginRegistry(), settings=lambda: settings, metrics=Metrics())
+    service._planners["astar"] = cast("Planner", Endless())
+    requests = [_request(f"loud/{number}", priority=0.5) for number in range(40)]
+    started = time.monotonic()
+    decisions = await service.plan_requests(requests, capacity=Capacity({}), now=0.0)
+    assert len(decisions) == 40
+    assert time.monotonic() - started < 2

@@ -7,7 +7,10 @@ oldest; the others report. VerticalPodAutoscalers compete with policies too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from msgspec.structs import replace
 
 from trimtab.kube.cache.informer_set import InformerPort
 from trimtab.kube.cache.store import Cache
@@ -24,6 +27,8 @@ from trimtab.kube.rest.resources import INTENTS, KPI_PROFILES, VPAS
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.model import OperatorConfig
 
+R = TypeVar("R", IntentRecord, KPIProfileRecord)
+
 
 class IntentIndex:
     """The index of all Intents and KPIProfiles."""
@@ -35,6 +40,9 @@ class IntentIndex:
         self.profiles: Cache[KPIProfileRecord] = informers.watch_resource(
             KPI_PROFILES, kpi_profile_projection(), optional=True
         )
+        self._excess: frozenset[tuple[str, str, str]] = frozenset()
+        """The kind, namespace and name of objects above the limit of their namespace."""
+        self._limit_problem = ""
         self._listeners: list[Callable[[WorkloadKey], None]] = []
         self.intents.on_change(self._on_intent_change)
 
@@ -42,21 +50,47 @@ class IntentIndex:
         """Call the listener for each workload whose controlling Intent may have changed."""
         self._listeners.append(listener)
 
+    def limit_namespaces(self, most: int) -> None:
+        """Use the oldest Intents and KPIProfiles of each namespace only: one namespace must not use up each cycle."""
+        self._limit_problem = (
+            f"the namespace has more than {most} of this kind, and the oldest are used: delete some, "
+            "or ask the administrator to raise intents.maxPerNamespace"
+        )
+        self._excess = frozenset(
+            {(INTENTS.kind, each.namespace, each.name) for each in _list_excess(self.intents, most)}
+            | {(KPI_PROFILES.kind, each.namespace, each.name) for each in _list_excess(self.profiles, most)}
+        )
+
+    def list_intents(self) -> list[IntentRecord]:
+        """Return all Intents; one above the limit of its namespace has a problem instead of a spec."""
+        return [self._apply_limit(INTENTS.kind, each) for each in self.intents]
+
+    def list_profiles(self) -> list[KPIProfileRecord]:
+        """Return all KPIProfiles; one above the limit of its namespace has a problem instead of a spec."""
+        return [self._apply_limit(KPI_PROFILES.kind, each) for each in self.profiles]
+
+    def _apply_limit(self, kind: str, found: R) -> R:
+        if (kind, found.namespace, found.name) not in self._excess:
+            return found
+        return replace(found, spec=None, problem=self._limit_problem)
+
     def get_intent(self, key: IntentKey) -> IntentRecord | None:
         namespace, name = key
         return self.intents.get(name, namespace)
 
     def get_profile(self, key: ProfileKey) -> KPIProfileRecord | None:
         namespace, name = key
-        return self.profiles.get(name, namespace)
+        found = self.profiles.get(name, namespace)
+        return found and self._apply_limit(KPI_PROFILES.kind, found)
 
     def targets(self) -> set[WorkloadKey]:
         """Return the workloads that active Intents target, whether they exist or not."""
-        return {intent.target for intent in self.intents if _is_active(intent) and intent.target}
+        return {intent.target for intent in self.list_intents() if _is_active(intent) and intent.target}
 
     def controlling_intent(self, target: WorkloadKey) -> IntentRecord | None:
         """Return the Intent that controls a workload; None if there is none."""
-        return min(filter(_is_active, self.intents.find("target", target)), key=_precedence, default=None)
+        rivals = (self._apply_limit(INTENTS.kind, each) for each in self.intents.find("target", target))
+        return min(filter(_is_active, rivals), key=_precedence, default=None)
 
     def _on_intent_change(self, old: IntentRecord | None, new: IntentRecord | None, /) -> None:
         if old and new and (old.uid, old.generation) == (new.uid, new.generation):
@@ -64,6 +98,15 @@ class IntentIndex:
         for target in {each.target for each in (old, new) if each and each.target}:
             for listener in self._listeners:
                 listener(target)
+
+
+def _list_excess(objects: Iterable[R], most: int) -> Iterator[R]:
+    by_namespace: dict[str, list[R]] = {}
+    for each in objects:
+        by_namespace.setdefault(each.namespace, []).append(each)
+    for own in by_namespace.values():
+        if len(own) > most:
+            yield from sorted(own, key=lambda each: (each.created, each.name))[most:]
 
 
 def _is_active(intent: IntentRecord) -> bool:

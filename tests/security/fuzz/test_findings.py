@@ -50,6 +50,7 @@ def _review(stated: bytes) -> bytes:
         ("quantities", b"x" * 50_000),
         ("durations", b"1h\n---\n"),
         ("promql", b'x{a=~"%s"}' % (b"$+(+" * 1000)),
+        ("scoped-promql", b"h{\xe2\x80\xae"),
     ],
 )
 def test_input_that_the_fuzzers_found_is_handled(target: str, data: bytes) -> None:

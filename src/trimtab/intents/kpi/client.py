@@ -12,7 +12,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import structlog
 from yarl import URL
@@ -34,6 +34,14 @@ MAX_SERVERS = 64
 """The most servers that profiles may name at a time."""
 MAX_CONCURRENT_REQUESTS = 100
 """The most requests to one server at a time."""
+MAX_CONCURRENT_OF_NAMESPACE = 8
+"""The most requests for one namespace to one server at a time, so that slow queries leave room for others."""
+PATIENCE = 2.0
+"""The seconds that a cycle waits for queries; slower ones run on until their timeout, and a later cycle reads them."""
+LATE_PATIENCE = 0.5
+"""The seconds that it waits for namespaces whose queries were slow, or are new."""
+LATE_CYCLES = 20
+"""The cycles without a slow query after which a namespace is no longer late."""
 MAX_QUERIES = 50
 """The most queries in a request."""
 MAX_QUERY_LENGTH = 16_000
@@ -78,6 +86,8 @@ class PromqlKpiClient:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        for server in self._servers.values():
+            server.cancel()
         await self._close_servers(list(self._open_stacks))
 
     async def measure(self, queries: Iterable[KpiQuery], *, at: float) -> dict[KpiQuery, KpiReading]:
@@ -131,7 +141,8 @@ class PromqlKpiClient:
 
     async def _close_servers(self, servers: Iterable[str]) -> None:
         for server in servers:
-            self._servers.pop(server, None)
+            if opened := self._servers.pop(server, None):
+                opened.cancel()
             await self._open_stacks.pop(server).aclose()
 
     def _create_server(self, client: PromqlClient) -> _KpiServer:
@@ -160,25 +171,67 @@ class _KpiServer:
         self._timeout = timeout
         self._failing: set[KpiQuery] = set()
         self._errors = LogOnce()
-        self._scheduler = QueryScheduler(
-            slots=asyncio.Semaphore(MAX_CONCURRENT_REQUESTS),
-            retries=0,  # the client retries within the timeout, and the next cycle comes soon
-            backoff=Backoff(),
-            rng=random.Random(),  # noqa: S311 - jitter
-        )
+        self._slots = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
+        self._running: dict[str, asyncio.Task[dict[KpiQuery, KpiReading]]] = {}
+        """The measurements under way, by namespace."""
+        self._quick: dict[str, int] = {}
+        """The cycles since a namespace's last slow query."""
 
     async def measure(self, queries: Sequence[KpiQuery], *, at: float) -> dict[KpiQuery, KpiReading]:
-        """Return the reading of each query at this time; queries that failed before are sent alone."""
+        """Return the reading of each query at this time; namespaces with slow queries delay no others."""
         # Queries of deleted Intents must not be remembered for ever.
         self._failing.intersection_update(queries)
         self._errors.clear_all_but(queries)
+        by_namespace: dict[str, list[KpiQuery]] = {}
+        for query in queries:
+            by_namespace.setdefault(query.namespace, []).append(query)
+        self._quick = {name: cycles for name, cycles in self._quick.items() if name in by_namespace}
+        for name in self._running.keys() - by_namespace.keys():
+            self._running.pop(name).cancel()
+        for name, own in by_namespace.items():
+            # A namespace that nobody knows yet may be slow: it has to be quick once.
+            self._quick.setdefault(name, LATE_CYCLES - 1)
+            if name not in self._running:
+                self._running[name] = asyncio.create_task(self._measure_namespace(own, at))
+        started = dict(self._running)
+        late = {task for name, task in started.items() if self._quick[name] < LATE_CYCLES}
+        try:
+            await self._wait_for(set(started.values()) - late, min(PATIENCE, self._timeout))
+            await self._wait_for(late, min(LATE_PATIENCE, self._timeout))
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+        readings = dict.fromkeys(queries, unknown_reading(_describe_for_users(SourceTimeout(""))))
+        for name, task in started.items():
+            if task.done():
+                del self._running[name]
+                readings |= {query: found for query, found in task.result().items() if query in readings}
+                self._quick[name] += 1
+            else:
+                self._quick[name] = 0
+        return readings
+
+    @staticmethod
+    async def _wait_for(tasks: set[asyncio.Task[Any]], seconds: float) -> None:
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
+
+    def cancel(self) -> None:
+        """End what still runs."""
+        for task in self._running.values():
+            task.cancel()
+        self._running.clear()
+
+    async def _measure_namespace(self, queries: Sequence[KpiQuery], at: float) -> dict[KpiQuery, KpiReading]:
+        """Read the queries of one namespace; those that failed before are sent alone."""
         # A query that failed spoils the batch of all others, so it is sent alone until it works.
         alone = [_KpiBatch((each,)) for each in queries if each.is_scalar or each in self._failing]
         together = [each for each in queries if not (each.is_scalar or each in self._failing)]
         readings: dict[KpiQuery, KpiReading] = {}
 
         async def read(batch: _KpiBatch) -> None:
-            readings.update(await self._read_batch(batch.queries, at))
+            async with self._slots:
+                readings.update(await self._read_batch(batch.queries, at))
 
         def report(batch: _KpiBatch, error: UsageError) -> None:
             # An unreachable server says nothing about a query: sent alone from then on, all of them would slow
@@ -196,8 +249,14 @@ class _KpiServer:
                     )
             readings.update(dict.fromkeys(batch.queries, unknown_reading(_describe_for_users(error))))
 
-        await self._scheduler.run_all((*_build_batches(together), *alone), read, report=report)
-        return {query: readings[query] for query in queries}
+        scheduler = QueryScheduler(
+            slots=asyncio.Semaphore(MAX_CONCURRENT_OF_NAMESPACE),
+            retries=0,  # the client retries within the timeout, and the next cycle comes soon
+            backoff=Backoff(),
+            rng=random.Random(),  # noqa: S311 - jitter
+        )
+        await scheduler.run_all((*_build_batches(together), *alone), read, report=report)
+        return readings
 
     async def _read_batch(self, batch: Sequence[KpiQuery], at: float) -> dict[KpiQuery, KpiReading]:
         try:

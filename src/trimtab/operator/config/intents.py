@@ -178,6 +178,10 @@ class IntentSettings(ApiModel):
     objective_weights: dict[KPIType, Annotated[Number, Field(gt=0)]] = Field(default_factory=dict)
     """The weight of objectives by type, used if not all can be met; 1 if left out."""
 
+    max_per_namespace: Annotated[Int, Field(ge=1)] = 200
+    """The maximum number of Intents, and of KPIProfiles, of a namespace that are used: the oldest ones. Others get a status
+    with this reason."""
+
     planner: Text = "astar"
     """The planner, or the name of a planner plugin."""
 

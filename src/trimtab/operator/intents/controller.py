@@ -157,9 +157,13 @@ class IntentController:
 
     async def run_once(self, now: float) -> None:
         """Reconcile every Intent once."""
-        intents = list(self._intent_index.intents)
+        self._observer.start_cycle()
+        self._intent_index.limit_namespaces(self._config().intents.max_per_namespace)
+        intents = self._intent_index.list_intents()
         goals: list[Goal] = []
         for intent in intents:
+            # A query that is new takes milliseconds to check, during which nothing else runs.
+            await asyncio.sleep(0)
             with self._isolate_errors(intent=str(intent)):
                 if intent.spec is not None:
                     goals.append(self._observer.build_goal(intent, intent.spec))
@@ -210,8 +214,14 @@ class IntentController:
 
     async def _finish_pending(self, intents: Iterable[IntentRecord], now: float) -> None:
         """Write statuses of profiles and of invalid Intents, and finish rollouts of options."""
-        for profile in list(self._intent_index.profiles):
-            with self._isolate_errors(profile=f"{profile.namespace}/{profile.name}"):
+        for profile in self._intent_index.list_profiles():
+            await asyncio.sleep(0)
+            if not self._observer.has_time(profile.namespace):
+                continue
+            with (
+                self._isolate_errors(profile=f"{profile.namespace}/{profile.name}"),
+                self._observer.spend_time(profile.namespace),
+            ):
                 config = self._config()
                 await self._status_writer.write_profile(
                     profile, config.intents.default_queries, config.query_rules

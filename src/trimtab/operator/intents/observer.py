@@ -7,8 +7,10 @@ between cycles, and it is rebuilt from observations.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -37,6 +39,11 @@ from trimtab.operator.intent_index import IntentIndex
 from trimtab.operator.intents.state_builder import build_goal, build_state, find_main_container
 from trimtab.usage.prometheus.namespace_scope import NamespaceScope, QueryRules
 from trimtab.usage.prometheus.template import QueryError
+
+MAX_CHECK_SECONDS = 0.5
+"""The CPU seconds that queries of one namespace may take in a cycle: what is left waits, so that no flood of new queries
+delays other namespaces."""
+WAITS_FOR_CHECK = "the namespace has many new queries; this one is checked in one of the next cycles"
 
 MIN_WINDOW = 15.0
 """The shortest window of CPU rates in seconds."""
@@ -106,6 +113,25 @@ class IntentObserver:
         self._settings = settings
         self._query_rules = query_rules
         self._history: dict[WorkloadKey, PodHistory] = {}
+        self._spent: defaultdict[str, float] = defaultdict(float)
+        """The CPU seconds of this cycle that queries of each namespace took."""
+
+    def start_cycle(self) -> None:
+        """Give each namespace its time for queries anew."""
+        self._spent.clear()
+
+    def has_time(self, namespace: str) -> bool:
+        """Return False if new queries of a namespace have to wait for the next cycle."""
+        return self._spent[namespace] < MAX_CHECK_SECONDS
+
+    @contextmanager
+    def spend_time(self, namespace: str) -> Iterator[None]:
+        """Count the CPU time of a block as a namespace's."""
+        started = time.thread_time()
+        try:
+            yield
+        finally:
+            self._spent[namespace] += time.thread_time() - started
 
     def restore_history(self, target: WorkloadKey, past: Uptime) -> None:
         """Restore the stored uptime of a target's past pods, unless some were observed since."""
@@ -151,6 +177,12 @@ class IntentObserver:
 
     def resolve_kpi(self, measured_by: str, namespace: str) -> KpiDefinition:
         """Resolve the KPI of an objective, with a problem if it cannot be measured."""
+        if not self.has_time(namespace):
+            return KpiDefinition(KPIType.CUSTOM, less_is_better=True, problem=WAITS_FOR_CHECK)
+        with self.spend_time(namespace):
+            return self._resolve_kpi(measured_by, namespace)
+
+    def _resolve_kpi(self, measured_by: str, namespace: str) -> KpiDefinition:
         rules, key = self._query_rules(), resolve_profile_key(measured_by, namespace)
         profile = self._intent_index.get_profile(key)
         if profile is None:
@@ -176,9 +208,10 @@ class IntentObserver:
                 found.objectives[objective.name] = None
             else:
                 try:
-                    query = definition.build_query(
-                        namespace=namespace, target=target, quantity=objective.measured_by
-                    )
+                    with self.spend_time(namespace):
+                        query = definition.build_query(
+                            namespace=namespace, target=target, quantity=objective.measured_by
+                        )
                 except QueryError as error:
                     # A profile is checked at admission, but not for this target: only its objective is unknown.
                     found.objectives[objective.name] = unknown_reading(
@@ -192,7 +225,7 @@ class IntentObserver:
                     found.extra.setdefault(LOAD, query)
         for quantity, (server, template, scope) in self._extra_templates(intent).items():
             if quantity not in found.extra:
-                with suppress(QueryError):  # an invalid load query counts as none
+                with suppress(QueryError), self.spend_time(namespace):  # an invalid load query counts as none
                     found.extra[quantity] = build_kpi_query(
                         template,
                         namespace=namespace,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import structlog
@@ -26,6 +27,8 @@ from trimtab.operator.metrics import Metrics
 log = structlog.get_logger(__name__)
 
 DEFAULT_PLANNER = "astar"
+MAX_SHARE_OF_NAMESPACE = 0.2
+"""The share of the interval in which the plans of one namespace are searched; later ones take the first that is found."""
 
 
 class PlanningService:
@@ -62,11 +65,19 @@ class PlanningService:
             for request in requests
         }
         planners = {name: self._resolve_planner(name) for name in set(wanted.values())}
+        spent: defaultdict[str, float] = defaultdict(float)
 
         def make(request: PlanRequest, limits: PlanConstraints) -> Plan:
-            planner_, name = planners[wanted[request.goal.namespace]]
-            with self._metrics.intent_planning_duration.labels(name).time():
-                return self._make_plan(planner_, request, limits, actuators, now)
+            namespace = request.goal.namespace
+            planner_, name = planners[wanted[namespace]]
+            # Plans are made one after the other: those of one namespace must not use up the cycle of all.
+            left = self._settings().interval.seconds * MAX_SHARE_OF_NAMESPACE - spent[namespace]
+            started = time.monotonic()
+            try:
+                with self._metrics.intent_planning_duration.labels(name).time():
+                    return self._make_plan(planner_, request, limits, actuators, now, left)
+            finally:
+                spent[namespace] += time.monotonic() - started
 
         # In a thread: a search may take seconds, during which the Lease must be renewed and webhooks
         # answered.
@@ -83,8 +94,9 @@ class PlanningService:
         limits: PlanConstraints,
         actuators: Sequence[Actuator],
         now: float,
+        left: float,
     ) -> Plan:
-        deadline = time.monotonic() + self._settings().planning_timeout.seconds
+        deadline = time.monotonic() + min(left, self._settings().planning_timeout.seconds)
         budget = SearchBudget(
             max_states=self._settings().max_states, is_expired=lambda: time.monotonic() > deadline
         )

@@ -81,7 +81,7 @@ def parse_bounded(query: str) -> promql.Expr:
     try:
         return promql.parse(query)
     except ValueError as error:
-        reason = " ".join(str(error).split())
+        reason = shorten(" ".join(str(error).split()), MAX_PROBLEM_LENGTH)
         raise QueryError(f"is not valid PromQL: {reason}; try it in Prometheus first") from None
 
 
