@@ -51,6 +51,9 @@ def _review(stated: bytes) -> bytes:
         ("durations", b"1h\n---\n"),
         ("promql", b'x{a=~"%s"}' % (b"$+(+" * 1000)),
         ("scoped-promql", b"h{\xe2\x80\xae"),
+        # A frame of 2**63 - 1 bytes ended the process: one that is killed shows as an error of the whole run.
+        ("remote-read", b"\xff" + b"\xff" * 8 + b"\x7f" + b"*\xfc/\xfb\x89up\xff\xff\xff\xff" * 300),
+        ("remote-read", b"\x0a" + b"\xff" * 8 + b"\x7f" + b"*\xfc/\xfb\x89up\xff\xff\xff\xff" * 300),
     ],
 )
 def test_input_that_the_fuzzers_found_is_handled(target: str, data: bytes) -> None:

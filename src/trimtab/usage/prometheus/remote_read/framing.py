@@ -70,10 +70,11 @@ def _walk(data: Bytes, table: npt.NDArray[np.uint32], into: FrameIndex) -> tuple
     while at < data.size:
         size, begin = _read_varint(data, at, data.size)
         begin += _CHECKSUM_BYTES
-        at = begin + size
-        # A truncated length is negative, and a damaged one may point beyond the data.
-        if begin < _CHECKSUM_BYTES or not begin <= at <= data.size:
+        # Compared before it is added: the compiler assumes that sums do not overflow, and a size near 2**63 passed a check of
+        # the sum.
+        if begin < _CHECKSUM_BYTES or not 0 <= size <= data.size - begin:
             return _CUT_OFF, 0
+        at = begin + size
         # Once is enough: the second pass reads the same bytes.
         if counting and _crc(data[begin:at], table) != _read_big_endian(
             data[begin - _CHECKSUM_BYTES : begin]
@@ -147,7 +148,7 @@ def _read_field(data: Bytes, at: int, end: int) -> tuple[int, int, int]:
         last = begin + 8
     elif kind == _LENGTH_DELIMITED:
         size, begin = _read_varint(data, begin, end)
-        last = begin + size if begin >= 0 else _UNREADABLE
+        last = begin + size if begin >= 0 and 0 <= size <= end - begin else _UNREADABLE
     elif kind == _FIXED32:
         last = begin + 4
     else:
