@@ -222,7 +222,7 @@ def test_administrator_may_configure_weights_by_path() -> None:
 
 
 class SlowPromql:
-    """A server that answers the queries of one namespace only when it is told to."""
+    """A server that answers the slow queries only after an event."""
 
     def __init__(self) -> None:
         self.answer_slow = asyncio.Event()

@@ -117,7 +117,7 @@ class IntentObserver:
         """The CPU seconds of this cycle that queries of each namespace took."""
 
     def start_cycle(self) -> None:
-        """Give each namespace its time for queries anew."""
+        """Give each namespace the time of a new cycle for its queries."""
         self._spent.clear()
 
     def has_time(self, namespace: str) -> bool:
