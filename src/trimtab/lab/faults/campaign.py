@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from trimtab.csv_cells import escape_cells
 from trimtab.lab.faults.corpus import Subject, draw_any_case, run_any_case, save_case
 from trimtab.lab.faults.records import Violation
 from trimtab.lab.faults.runner import CaseResult, FaultCase
@@ -258,7 +259,7 @@ def append_to_ledger(path: Path, row: LedgerRow) -> None:
     """Append a campaign to a ledger."""
     is_new = not path.exists()
     with path.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, LedgerRow.__struct_fields__, lineterminator="\n")
+        writer = csv.writer(file, lineterminator="\n")
         if is_new:
-            writer.writeheader()
-        writer.writerow(msgspec.structs.asdict(row))
+            writer.writerow(LedgerRow.__struct_fields__)
+        writer.writerow(escape_cells(msgspec.structs.astuple(row)))
