@@ -8,7 +8,7 @@ import yaml
 from harness.builders.manifests import DEPLOY, documents, find_document
 from trimtab import __version__
 from trimtab.http_server import split_address
-from trimtab.kube.rest.rbac import RBAC_RULES, SYSTEM_NAMESPACE
+from trimtab.kube.rest.rbac import RBAC_RULES, SYSTEM_NAMESPACE, Component
 from trimtab.operator.config.loader import load_configuration
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.webhook import registration
@@ -40,10 +40,12 @@ def needed_rights(*, home: bool) -> Granted:
 def test_deploy_roles_grant_exactly_what_the_code_uses() -> None:
     assert granted_rights(find_document("account.yaml", "ClusterRole")) == needed_rights(home=False)
     assert granted_rights(find_document("account.yaml", "Role")) == needed_rights(home=True)
-    dashboard = {
-        (each.group, each.resource, verb, ()) for each in RBAC_RULES["dashboard"] for verb in each.verbs
-    }
-    assert granted_rights(find_document("dashboard.yaml", "ClusterRole")) == dashboard
+    optional: tuple[Component, ...] = ("dashboard", "kubelet-source")
+    for feature in optional:
+        needed = {
+            (each.group, each.resource, verb, ()) for each in RBAC_RULES[feature] for verb in each.verbs
+        }
+        assert granted_rights(find_document(f"{feature}.yaml", "ClusterRole")) == needed
     assert "*" not in {
         word for rule in granted_rights(find_document("account.yaml", "ClusterRole")) for word in rule[:3]
     }
@@ -67,7 +69,7 @@ def test_deploy_kustomization_names_each_file_that_is_on_by_default() -> None:
         for folder in ("crds", "operator")
         for path in (DEPLOY / folder).iterdir()
     }
-    assert named == there - {"operator/dashboard.yaml"}
+    assert named == there - {"operator/dashboard.yaml", "operator/kubelet-source.yaml"}
 
 
 def test_deploy_image_has_the_version_of_the_package() -> None:

@@ -16,6 +16,7 @@ DEPLOY = ROOT / "deploy"
 MANIFESTS: dict[Component, str] = {
     "operator": "operator/account.yaml",
     "dashboard": "operator/dashboard.yaml",
+    "kubelet-source": "operator/kubelet-source.yaml",
     "agent": "agent/account.yaml",
 }
 """The manifest of each account; other tests compare their rules with `RBAC_RULES`."""

@@ -136,6 +136,8 @@ is defended against whom: [threat model](../explanation/threat-model.md).
 _ACCOUNTS: Final[Mapping[Component, str]] = {
     "operator": "## Operator\n\nThe ServiceAccount `trimtab-operator`, by `deploy/operator/account.yaml`.",
     "dashboard": "## Dashboard\n\nMore rules for the operator's account, by `deploy/operator/dashboard.yaml`.",
+    "kubelet-source": "## Usage source kubelet\n\nMore rules for the operator's account, by "
+    "`deploy/operator/kubelet-source.yaml`.",
     "agent": "## Node agent\n\nThe ServiceAccount `trimtab-agent`, by `deploy/agent/account.yaml`.",
 }
 
@@ -279,12 +281,26 @@ def render_plugins(head: str, family: Family[Any]) -> str:
     return _page(head, *sections)
 
 
+def render_sources() -> str:
+    """Render one section a usage source, with the permissions that it needs."""
+    return _page(
+        _SOURCES,
+        *(f"{_plugin_section(name, SOURCES)}\n\n{_source_rules(name)}" for name in SOURCES.names()),
+    )
+
+
+def _source_rules(name: str) -> str:
+    rules = SOURCES.load_type(name).rules
+    needed = ", ".join(f"`{'`, `'.join(rule.verbs)}` on {_describe_rule(rule)}" for rule in rules)
+    return f"Permissions of the operator: {needed or 'none'}."
+
+
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "kinds.md": render_kinds,
     "commands.md": render_commands,
     "operator.md": render_operator,
     "strategies.md": lambda: render_plugins(_STRATEGIES, STRATEGIES),
-    "sources.md": lambda: render_plugins(_SOURCES, SOURCES),
+    "sources.md": render_sources,
     "actuators.md": lambda: render_plugins(_ACTUATORS, ACTUATORS),
     "transitions.md": render_transitions,
     "permissions.md": render_permissions,

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVa
 
 from trimtab.errors import TrimtabError
 from trimtab.kube.rest.client import Client
+from trimtab.kube.rest.rbac import RbacRule
 from trimtab.plugins import Family, Settings
 from trimtab.plural import pluralize
 from trimtab.usage.usage import Usage, UsageSummary, summarize_usage
@@ -144,6 +145,9 @@ class Source(ABC, Generic[S]):
     """The name that users configure."""
 
     settings_type: ClassVar[type[Any]]
+
+    rules: ClassVar[tuple[RbacRule, ...]] = ()
+    """The permissions that the source needs in the measured cluster when it runs in a pod there."""
 
     capabilities: Capabilities
     """The provided data; a source that detects it has it after `check` or the first read."""

@@ -16,6 +16,7 @@ from trimtab import __version__
 from trimtab.kube.rest.rbac import RBAC_RULES, Component
 from trimtab.operator.config.loader import load_configuration
 from trimtab.operator.webhook import registration
+from trimtab.usage.source import SOURCES
 
 DASHBOARD = "/apis/rbac.authorization.k8s.io/v1/clusterroles/trimtab-dashboard"
 
@@ -69,6 +70,8 @@ def test_chart_puts_everything_in_the_namespace_of_the_release(helm: Helm) -> No
     [
         ("operator", ("operator.dashboard=true",)),
         ("dashboard", ("operator.dashboard=true",)),
+        ("kubelet-source", ("operator.config.metricsSource.provider=kubelet",)),
+        ("kubelet-source", ("operator.config.additionalMetricsSources[0].provider=kubelet",)),
         ("agent", ("agent.enabled=true",)),
     ],
 )
@@ -94,6 +97,39 @@ def test_chart_grants_exactly_what_the_code_uses(
         for verb in right.verbs
     }
     assert granted == asked
+
+
+@pytest.mark.parametrize("name", SOURCES.names())
+@pytest.mark.parametrize("place", ["metricsSource", "additionalMetricsSources[0]"])
+def test_chart_grants_the_rights_of_each_usage_source(helm: Helm, name: str, place: str) -> None:
+    found = helm.render(f"operator.config.{place}.provider={name}")
+    granted = {
+        (group, resource, verb)
+        for role in found
+        if role["kind"] == "ClusterRole"
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    rules = SOURCES.load_type(name).rules
+    assert {(rule.group, rule.resource, verb) for rule in rules for verb in rule.verbs} <= granted
+
+
+def test_chart_grants_the_rights_on_custom_workloads_to_account_and_policy(helm: Helm) -> None:
+    found = helm.render("operator.customWorkloads.argoproj\\.io={rollouts}")
+    (role,) = [each for each in found if each["metadata"]["name"] == "trimtab-custom-workloads"][:1]
+    assert role["rules"] == [
+        {"apiGroups": ["argoproj.io"], "resources": ["rollouts"], "verbs": ["get", "list", "watch", "patch"]},
+        {"apiGroups": ["argoproj.io"], "resources": ["rollouts/scale"], "verbs": ["patch"]},
+    ]
+    (policy,) = [
+        each["spec"]
+        for each in found
+        if (each["kind"], each["metadata"]["name"])
+        == ("ValidatingAdmissionPolicy", "trimtab-operator-workloads")
+    ]
+    assert policy["matchConstraints"]["resourceRules"][0]["apiGroups"] == ["apps", "batch", "argoproj.io"]
 
 
 def test_chart_bounds_the_accounts_by_admission_policies(helm: Helm, unset: list[dict[str, Any]]) -> None:

@@ -227,9 +227,10 @@ async def renew_the_certificate(client: Client) -> None:
 
 async def ask_for_usage(client: Client) -> None:
     """Requests of usage sources other than the discovered one."""
-    async with source("metrics-server", client=client) as present:
-        with suppress(UsageError):  # there is none here, as the server says of its own accord
-            await present.read(UsageQuery.last(60, now=_now().timestamp(), step=60))
+    for name in ("metrics-server", "nodemetric"):
+        async with source(name, client=client) as present:
+            with suppress(UsageError):  # there is none here, as the server says of its own accord
+                await present.read(UsageQuery.last(60, now=_now().timestamp(), step=60))
 
 
 def _now() -> datetime:

@@ -15,7 +15,7 @@ from trimtab.api import GROUP
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.resources import ACCESS_REVIEWS
 
-Component = Literal["scan", "operator", "dashboard", "agent"]
+Component = Literal["scan", "operator", "dashboard", "kubelet-source", "agent"]
 
 SYSTEM_NAMESPACE = "trimtab-system"
 """The namespace of our manifests."""
@@ -98,6 +98,8 @@ RBAC_RULES: dict[Component, tuple[RbacRule, ...]] = {
             RbacRule("metrics.k8s.io", "pods", ("list",)),
             RbacRule("autoscaling.k8s.io", "verticalpodautoscalercheckpoints", ("list",)),
         ),
+        # For the usage source nodemetric.
+        *_explain("read usage", "", RbacRule(GROUP, "nodemetrics", ("list",))),
         # Before a workload is changed, it is read once more from the server and not from a cache.
         *_explain(
             "read their templates, with literal values of environment variables",
@@ -194,6 +196,14 @@ RBAC_RULES: dict[Component, tuple[RbacRule, ...]] = {
             RbacRule("authorization.k8s.io", "subjectaccessreviews", ("create",)),
         ),
         *_explain("read usage", "", RbacRule(GROUP, "nodemetrics", _LIST_WATCH)),
+    ),
+    # In addition to the operator's rules, in the same service account, if usage is read from kubelets.
+    "kubelet-source": (
+        *_explain(
+            "read the usage of all nodes and pods",
+            "the subresource runs and changes nothing",
+            RbacRule("", "nodes/stats", ("get",)),
+        ),
     ),
     "agent": (
         *_STOP_RULES,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trimtab.kube.rest.client import Client
+from trimtab.kube.rest.rbac import RbacRule
 from trimtab.plural import pluralize
 from trimtab.timing import Backoff
 from trimtab.usage.errors import UsageError
@@ -43,6 +44,7 @@ class Prometheus(Source[PrometheusSettings]):
 
     name = "prometheus"
     settings_type = PrometheusSettings
+    rules = (RbacRule("", "services", ("list",)),)
     capabilities = Capabilities(history=True, throttling=True, ooms=True)
 
     def __init__(

@@ -23,6 +23,7 @@ from trimtab.kube.auth import is_running_in_pod
 from trimtab.kube.auth.tls import Trust
 from trimtab.kube.errors import DECODE_ERRORS, KubeError, describe
 from trimtab.kube.rest.client import Client
+from trimtab.kube.rest.rbac import RbacRule
 from trimtab.kube.rest.resources import NODES
 from trimtab.usage.errors import SourceRefused, SourceUnavailable, UsageError
 from trimtab.usage.http_client import UsageHttpClient
@@ -127,6 +128,7 @@ class Kubelet(PollingSource[KubeletSettings]):
 
     name = "kubelet"
     settings_type = KubeletSettings
+    rules = (RbacRule("", "nodes", ("list",)), RbacRule("", "nodes/stats", ("get",)))
 
     async def snapshot(self) -> list[ContainerSample]:
         if self.client is None:

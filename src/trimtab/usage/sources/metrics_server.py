@@ -8,6 +8,7 @@ from sys import intern
 import msgspec
 
 from trimtab.kube.errors import DECODE_ERRORS
+from trimtab.kube.rest.rbac import RbacRule
 from trimtab.kube.rest.resources import Resource
 from trimtab.usage.errors import UsageResponseError
 from trimtab.usage.sampled import ContainerSample, ListPollingSource, parse_amount
@@ -45,6 +46,7 @@ class MetricsServer(ListPollingSource):
 
     name = "metrics-server"
     resource = POD_METRICS
+    rules = (RbacRule(POD_METRICS.group, POD_METRICS.plural, ("list",)),)
     not_found = "resource metrics API; install metrics-server"
     advice = "see `kubectl top pods`"
 

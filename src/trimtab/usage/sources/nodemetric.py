@@ -12,6 +12,7 @@ from sys import intern
 import msgspec
 
 from trimtab.kube.errors import DECODE_ERRORS
+from trimtab.kube.rest.rbac import RbacRule
 from trimtab.kube.rest.resources import NODE_METRICS
 from trimtab.usage.errors import UsageResponseError
 from trimtab.usage.sampled import ContainerSample, ListPollingSource, parse_amount
@@ -55,6 +56,7 @@ class NodeMetrics(ListPollingSource):
 
     name = "nodemetric"
     resource = NODE_METRICS
+    rules = (RbacRule(NODE_METRICS.group, NODE_METRICS.plural, ("list",)),)
     not_found = "NodeMetric kind; install Trimtab's CRDs and the node agent"
     advice = "grant list on nodemetrics.trimtab.io"
 
