@@ -15,13 +15,11 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 
 
 def test_agent_manifest_grants_exactly_the_needed_rights() -> None:
-    [role] = [
-        one
-        for one in yaml.safe_load_all((DEPLOY / "agent" / "account.yaml").read_text())
-        if one["kind"] == "ClusterRole"
-    ]
+    documents = list(yaml.safe_load_all((DEPLOY / "agent" / "account.yaml").read_text()))
     granted = {
         (group, resource, verb)
+        for role in documents
+        if role["kind"] in ("ClusterRole", "Role")
         for rule in role["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]

@@ -32,6 +32,8 @@ class HistoryAgrees(Invariant):
             self._done[write.workload, what].append(write.at)
 
     def at_end(self) -> None:
+        if not self.state.store_path.exists():
+            return  # no operator ran in this cluster
         recorded: dict[tuple[WorkloadKey, str], list[float]] = defaultdict(list)
         with closing(sqlite3.connect(f"file:{self.state.store_path}?mode=ro", uri=True)) as store:
             rows = store.execute(
