@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +32,14 @@ def summary(seed: int, **changes: Any) -> SeedSummary:
 BROKEN = Violation(invariant="bounds-kept", at=0.0, message="above")
 
 
-def run_campaign(folder: Path | None, *summaries: SeedSummary, width: int = 2) -> Campaign:
+def run_campaign(folder: Path | None, *summaries: SeedSummary) -> Campaign:
     campaign = Campaign(folder=folder, on_summary=lambda _: None)
     known = {each.seed: each for each in summaries}
 
-    def work(_: Callable[[int], SeedSummary], seeds: Iterable[int]) -> list[SeedSummary]:
-        return [known[seed] for seed in seeds]
+    def work(_: Callable[[int], SeedSummary], seeds: Iterable[int]) -> Iterator[SeedSummary]:
+        return map(known.__getitem__, seeds)
 
-    campaign.run(known, intensity="heavy", workers=work, width=width)
+    campaign.run(known, intensity="heavy", workers=work)
     return campaign
 
 
@@ -72,10 +72,10 @@ def test_campaign_sums_up_all_seeds_and_stops_when_it_is_over() -> None:
     assert campaign.days == 4.0
     assert campaign.count_faults() == {"held": 3}
     over = Campaign(folder=None, on_summary=lambda _: None)
-    over.run(range(5), intensity="heavy", workers=lambda _, seeds: list(map(summary, seeds)), width=2)
+    over.run(range(5), intensity="heavy", workers=lambda _, seeds: map(summary, seeds))
     assert len(over.summaries) == 5
     none = Campaign(folder=None, on_summary=lambda _: None)
-    none.run(range(5), intensity="heavy", workers=lambda *_: [], width=2, is_over=lambda: True)
+    none.run(range(5), intensity="heavy", workers=lambda _, seeds: map(summary, seeds), is_over=lambda: True)
     assert none.summaries == []
 
 

@@ -3,7 +3,6 @@
 # ruff: noqa: T201 - a command prints
 from __future__ import annotations
 
-import asyncio
 import shlex
 import subprocess
 import sys
@@ -30,6 +29,7 @@ from trimtab.lab.faults.corpus import AnyCase, Subject, draw_any_case, load_case
 from trimtab.lab.faults.node_runner import NodeCaseResult
 from trimtab.lab.faults.runner import CaseResult
 from trimtab.lab.faults.shrink import describe_case, shrink_case
+from trimtab.lab.faults.single_thread import run_alone
 from trimtab.lab.faults.timeline import render_timeline
 
 app = cyclopts.App(help=__doc__)
@@ -83,12 +83,11 @@ def run(
     began, commit = time.monotonic(), _find_commit() if ledger else ""
     campaign = Campaign(folder=save, on_summary=partial(_print_violations, subject=subject), subject=subject)
     seeds: Iterable[int] = range(first, first + count) if hours is None else count_from(first)
-    with connect_workers(processes=processes or count_cores(), ray_address=ray_address) as (workers, width):
+    with connect_workers(processes=processes or count_cores(), ray_address=ray_address) as workers:
         campaign.run(
             seeds,
             intensity=intensity,
             workers=workers,
-            width=width,
             is_over=lambda: (
                 (until_failure and bool(campaign.failing))
                 or (hours is not None and time.monotonic() - began > hours * 3600)
@@ -98,7 +97,7 @@ def run(
     seeds_run = len(campaign.summaries)
     print(
         f"{seeds_run} seeds from {first}, {campaign.days:g} cluster-days, {len(campaign.failing)} failed, "
-        f"{campaign.days / taken:,.0f} cluster-days an hour"
+        f"{campaign.days / taken:,.0f} cluster-days an hour, {campaign.days / campaign.core_seconds * 3600:,.0f} an hour of a core"
     )
     print("faults:", dict(sorted(campaign.count_faults().items())))
     print("invariants:", dict(sorted(campaign.count_evaluations().items())))
@@ -141,7 +140,7 @@ def replay(
     subject
         Run the operator on a cluster, or the agent on a node.
     """
-    result = asyncio.run(run_any_case(_load(seed, case, intensity, subject)))
+    result = run_alone(run_any_case(_load(seed, case, intensity, subject)))
     if trace:
         print(result.trace)
     if html:
@@ -165,12 +164,12 @@ def shrink(
     """Shrink a failing case, and write it to a file."""
     found = _load(seed, case, intensity, subject)
     if not invariant:
-        result = asyncio.run(run_any_case(found))
+        result = run_alone(run_any_case(found))
         if not result.violations:
             print("the case does not fail")
             return 0
         invariant = result.violations[0].invariant
-    small = asyncio.run(shrink_case(found, invariant, on_progress=lambda text: print(text, flush=True)))
+    small = run_alone(shrink_case(found, invariant, on_progress=lambda text: print(text, flush=True)))
     save_case(output, small, invariant=invariant)
     print(f"{output}: {describe_case(small)}")
     return 0

@@ -7,18 +7,17 @@ and for the choice of the seeds that every test run repeats.
 
 from __future__ import annotations
 
-import asyncio
 import csv
 import os
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from itertools import islice
+from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 
@@ -26,8 +25,9 @@ from trimtab.csv_cells import escape_cells
 from trimtab.lab.faults.corpus import Subject, draw_any_case, run_any_case, save_case
 from trimtab.lab.faults.records import Violation
 from trimtab.lab.faults.runner import CaseResult, FaultCase
+from trimtab.lab.faults.single_thread import run_alone
 from trimtab.lab.faults.worlds import DAY
-from trimtab.lab.ray_engine import Workers, connect_ray_workers, run_locally
+from trimtab.lab.ray_engine import RayEngine
 
 RARE = 10
 """The number of seeds from which on an evaluation of an invariant is not rare any more."""
@@ -79,7 +79,7 @@ def summarize_seed(seed: int, *, intensity: str, subject: Subject = "operator") 
     case = draw_any_case(seed, intensity, subject)
     days = case.world.days if isinstance(case, FaultCase) else case.world.seconds / DAY
     try:
-        result = asyncio.run(run_any_case(case))
+        result = run_alone(run_any_case(case))
     except Exception as error:  # noqa: BLE001 - reported as a violation
         import traceback
 
@@ -105,17 +105,53 @@ def summarize_seed(seed: int, *, intensity: str, subject: Subject = "operator") 
     )
 
 
+SeedRunner = Callable[[int], SeedSummary]
+Workers = Callable[[SeedRunner, Iterable[int]], Iterator[SeedSummary]]
+"""Runs seeds, here or elsewhere, and yields their summaries in order; seeds are taken when there is room for them."""
+AHEAD = 4
+"""The seeds that are begun for each process before the first of them has to be over."""
+Pending = TypeVar("Pending")
+
+
 @contextmanager
-def connect_workers(*, processes: int, ray_address: str = "") -> Iterator[tuple[Workers[Any, Any], int]]:
-    """Yield workers of this machine, or of a Ray cluster, and how many things they do at once."""
+def connect_workers(*, processes: int, ray_address: str = "") -> Iterator[Workers]:
+    """Yield workers of this machine, or of a Ray cluster."""
     if ray_address:
-        with connect_ray_workers(ray_address) as workers:
-            yield workers, processes
+        with RayEngine(ray_address).connect() as ray:
+            width = max(processes, int(ray.cluster_resources().get("CPU", 1)))
+
+            def run_on_ray(function: SeedRunner, seeds: Iterable[int]) -> Iterator[SeedSummary]:
+                task = ray.remote(function)
+                return _stream(seeds, submit=task.remote, fetch=ray.get, ahead=width * AHEAD)
+
+            yield run_on_ray
     elif processes < 2:
-        yield run_locally, 1
+        yield map
     else:
         with ProcessPoolExecutor(processes) as pool:
-            yield lambda function, things: list(pool.map(function, things)), processes
+            yield lambda function, seeds: _stream(
+                seeds,
+                submit=lambda seed: pool.submit(function, seed),
+                fetch=lambda future: future.result(),
+                ahead=processes * AHEAD,
+            )
+
+
+def _stream(
+    seeds: Iterable[int],
+    *,
+    submit: Callable[[int], Pending],
+    fetch: Callable[[Pending], SeedSummary],
+    ahead: int,
+) -> Iterator[SeedSummary]:
+    """Run many seeds at once and yield their summaries in order; no process waits for the slowest of a batch."""
+    pending: deque[Pending] = deque()
+    for seed in seeds:
+        pending.append(submit(seed))
+        if len(pending) >= ahead:
+            yield fetch(pending.popleft())
+    while pending:
+        yield fetch(pending.popleft())
 
 
 def count_cores() -> int:
@@ -147,17 +183,15 @@ class Campaign:
         seeds: Iterable[int],
         *,
         intensity: str,
-        workers: Workers[int, SeedSummary],
-        width: int,
+        workers: Workers,
         is_over: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Run seeds until none is left or `is_over`, which is asked after each batch."""
-        remaining = iter(seeds)
-        while not is_over() and (batch := list(islice(remaining, width))):
-            for summary in workers(
-                partial(summarize_seed, intensity=intensity, subject=self._subject), batch
-            ):
-                self._add(summary)
+        """Run seeds until none is left or `is_over`, which is asked before each seed."""
+        remaining = takewhile(lambda _: not is_over(), seeds)
+        for summary in workers(
+            partial(summarize_seed, intensity=intensity, subject=self._subject), remaining
+        ):
+            self._add(summary)
 
     def _add(self, summary: SeedSummary) -> None:
         self.summaries.append(summary)
@@ -186,6 +220,11 @@ class Campaign:
     def days(self) -> float:
         """The simulated days of all seeds."""
         return sum(each.days for each in self.summaries)
+
+    @property
+    def core_seconds(self) -> float:
+        """The seconds of a core that all seeds took."""
+        return sum(each.seconds for each in self.summaries)
 
     @property
     def failing(self) -> list[SeedSummary]:

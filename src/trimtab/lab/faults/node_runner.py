@@ -30,6 +30,7 @@ from trimtab.lab.faults.node_invariants import NODE_INVARIANTS, NodeInvariant, N
 from trimtab.lab.faults.node_world import NodeWorld, SimulatedNode, draw_node_world
 from trimtab.lab.faults.plan import Fault, FaultInjector, FaultPlan, draw_plan
 from trimtab.lab.faults.records import CheckLog, Violation
+from trimtab.lab.faults.single_thread import IN_MEMORY
 from trimtab.lab.faults.trace import FAILED, STARTED, RunTrace, TraceEntry, render_trace
 from trimtab.lab.faults.trace import KILLED as KILLED_ENTRY
 from trimtab.lab.faults.trace import STOPPED as STOPPED_ENTRY
@@ -44,7 +45,6 @@ from trimtab.node.qos.controller import QosController, RoundResult, load_strateg
 from trimtab.node.series import SeriesStore
 from trimtab.node.strategies import Eviction
 
-IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108 - synced writes would take long on a disk
 RESTART_SECONDS = 3.0
 NODE_INTENSITIES = {"light": (1, 3), "heavy": (4, 12)}
 """The smallest and the largest number of faults of a run."""

@@ -13,6 +13,7 @@ import numpy as np
 from trimtab.lab.faults.catalog import INVARIANTS, draw_faults
 from trimtab.lab.faults.plan import FaultPlan
 from trimtab.lab.faults.runner import CaseResult, FaultCase, FaultRun
+from trimtab.lab.faults.single_thread import IN_MEMORY
 from trimtab.lab.faults.trace import format_time
 from trimtab.lab.faults.worlds import DAY, ContainerDraw, WorkloadDraw, WorldSpec
 from trimtab.lab.simulator.comparison import PolicyRun, PolicySpecs, load_policies
@@ -60,7 +61,7 @@ class FaultComparison:
             found.record(metrics)
             on_progress(min((metrics.at - world.start) / (world.days * DAY), 1.0))
 
-        with tempfile.TemporaryDirectory(prefix="trimtab-faults-") as folder:
+        with tempfile.TemporaryDirectory(prefix="trimtab-faults-", dir=IN_MEMORY) as folder:
             run = FaultRun(
                 case,
                 Path(folder),

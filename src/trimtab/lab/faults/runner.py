@@ -29,6 +29,7 @@ from trimtab.lab.faults.process_faults import Operations
 from trimtab.lab.faults.records import CheckLog, Violation, Write
 from trimtab.lab.faults.replica import SharedCluster
 from trimtab.lab.faults.run_invariants import ReadyPods
+from trimtab.lab.faults.single_thread import IN_MEMORY, use_one_thread
 from trimtab.lab.faults.trace import FAILED, RunTrace, TraceEntry, render_trace
 from trimtab.lab.faults.watch_faults import WatchHub
 from trimtab.lab.faults.world_faults import Environment
@@ -91,7 +92,7 @@ def draw_case(seed: int, intensity: str) -> FaultCase:
 
 async def run_case(case: FaultCase) -> CaseResult:
     """Run a case from its first second to its last."""
-    with tempfile.TemporaryDirectory(prefix="trimtab-faults-") as folder:
+    with tempfile.TemporaryDirectory(prefix="trimtab-faults-", dir=IN_MEMORY) as folder:
         run = FaultRun(case, Path(folder), measure_baseline=partial(_measure_baseline, case, Path(folder)))
         await run.run(replicas=case.world.replicas)
     return run.result()
@@ -181,6 +182,7 @@ class FaultRun:
         """Run to the end; without a replica, only what happens to the cluster by itself."""
         configured = structlog.get_config()
         structlog.configure(processors=[self._capture_log], cache_logger_on_first_use=False)
+        use_one_thread()
         try:
             await self._run(replicas)
         finally:

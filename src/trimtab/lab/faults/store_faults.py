@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from trimtab.lab.faults.gate import ProcessGate
 from trimtab.lab.faults.plan import FaultInjector, FaultKind
+from trimtab.lab.faults.single_thread import connect_to_sqlite
 from trimtab.store import BusyError, FullError, Store, StoreError, UnavailableError
-from trimtab.store.database import Database
+from trimtab.store.database import Backend, Database
 from trimtab.store.store import select_backend
 
 _ERRORS: dict[str, tuple[type[StoreError], str, str]] = {
@@ -35,6 +38,10 @@ class FaultyDatabase(Database):
 
     injector: FaultInjector | None = None
     gate: ProcessGate | None = None
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        event.listen(self._engine.sync_engine, "do_connect", _connect_in_this_thread)
 
     @asynccontextmanager
     async def begin_read(self) -> AsyncIterator[AsyncConnection]:
@@ -61,6 +68,10 @@ class FaultyDatabase(Database):
                 self.injector.record(fault, what)
                 error, message, _ = _ERRORS[kind]
                 raise error(f"store: {message}")
+
+
+def _connect_in_this_thread(_dialect: Any, _record: Any, _arguments: Any, settings: dict[str, Any]) -> None:
+    settings["async_creator_fn"] = connect_to_sqlite
 
 
 @asynccontextmanager
