@@ -19,7 +19,7 @@ from trimtab.actuation.decide.observation import DesiredChange
 from trimtab.actuation.effective_size import DEFAULT_POD_SYNC, PodSync, effective_containers
 from trimtab.actuation.resources import Sizes, container_sizes
 from trimtab.actuation.started_limits import StartLimits, memory_limits_at_start
-from trimtab.api.optimizationpolicy import OptimizationPolicySpec, UpdateStrategy
+from trimtab.api.optimizationpolicy import PERCENTILE_STRATEGY, OptimizationPolicySpec, UpdateStrategy
 from trimtab.kube.kinds.heap_flags import HeapFlags
 from trimtab.kube.kinds.hpas import HorizontalPodAutoscaler
 from trimtab.kube.kinds.nodes import Node, NodeResources
@@ -193,8 +193,8 @@ class WorkloadRecommendation:
 
 def strategy_spec_from_policy(spec: OptimizationPolicySpec) -> StrategySpec:
     """Return the strategy spec of a policy. The percentiles in metricsConfig apply to the percentile strategy only."""
-    name = spec.strategy.name
-    settings = percentile_settings(spec.metrics_config) if name == "percentile" else {}
+    name = spec.strategy_name
+    settings = percentile_settings(spec.metrics_config) if name == PERCENTILE_STRATEGY else {}
     # A strategy that forecasts must look as far ahead as requests are kept, not only at the next hour.
     if has_setting(name, "stabilization"):
         settings["stabilization"] = spec.changes.stabilization.seconds

@@ -15,6 +15,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from trimtab.api.optimizationpolicy import MetricsConfig
+from trimtab.api.optimizationpolicy.metrics_config import (
+    DEFAULT_PERCENTILE,
+    DEFAULT_ROLLING_WINDOW,
+    DEFAULT_SAFETY_FACTOR,
+)
 from trimtab.kube.kinds.nodes import Node
 from trimtab.plugins import Settings
 from trimtab.sizing.recommendation import Factor
@@ -96,9 +101,9 @@ def build_proposal(
 def percentile_settings(config: MetricsConfig) -> dict[str, float]:
     """Return the settings of the strategy `percentile` for a policy's metricsConfig."""
     return {
-        "quantile": int(config.percentile.removeprefix("P")) / 100,
-        "safety_factor": config.safety_factor,
-        "window": config.rolling_window.seconds,
+        "quantile": int((config.percentile or DEFAULT_PERCENTILE).removeprefix("P")) / 100,
+        "safety_factor": config.safety_factor or DEFAULT_SAFETY_FACTOR,
+        "window": (config.rolling_window or DEFAULT_ROLLING_WINDOW).seconds,
     }
 
 

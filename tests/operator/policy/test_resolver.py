@@ -209,7 +209,7 @@ def test_resolver_uses_the_default_policy_for_workloads_that_no_policy_selects()
     assert none.resolve_strategy(None, is_required=False) is None
     default_spec = none.resolve_strategy(None, is_required=True)
     assert default_spec
-    assert default_spec.strategy == OptimizationPolicySpec().strategy.name
+    assert default_spec.strategy == OptimizationPolicySpec().strategy_name
     denied = {"namespaces": {"deny": ["bank"]}, "namespaceSelector": {"matchLabels": {"team": "a"}}}
     informers = FakeInformerSet()
     found = resolver(informers, defaultPolicy={"strategy": {"name": "vpa"}, "selector": denied})
@@ -235,8 +235,20 @@ def test_resolver_passes_the_percentile_of_a_policy_to_that_strategy() -> None:
         "safety_factor": 2.0,
         "window": 172800.0,
     }
-    of_another = effective_policy(policy(metricsConfig=spec["metricsConfig"])).strategy_spec.decode_settings()
+    spec["strategy"] = {"name": "trimtab"}
+    of_another = effective_policy(policy(**spec)).strategy_spec.decode_settings()
     assert of_another.keys().isdisjoint({"quantile", "safety_factor", "window"})
+
+
+@pytest.mark.parametrize(
+    "config", [{"percentile": "P95"}, {"safetyFactor": 1.2}, {"rollingWindow": "24h"}, {"percentile": "P90"}]
+)
+def test_resolver_chooses_the_percentile_strategy_for_a_policy_that_configures_it(
+    config: dict[str, Any],
+) -> None:
+    assert effective_policy(policy(metricsConfig=config)).strategy_spec.strategy == "percentile"
+    other = effective_policy(policy(metricsConfig={"provider": "prometheus", "minimumHistory": "2h"}))
+    assert other.strategy_spec.strategy == "trimtab"
 
 
 def test_resolver_shares_equal_specs_of_policies_that_select_apart() -> None:

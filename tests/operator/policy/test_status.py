@@ -151,6 +151,16 @@ def test_policy_status_is_ready_when_acted_on(
     assert problem in ready["message"]
 
 
+def test_policy_status_names_the_strategy_and_the_fields_that_it_ignores() -> None:
+    said = status({}, metricsConfig={"percentile": "P95"}, strategy={"name": "vpa"})
+    assert said["strategy"] == "vpa"
+    ignored = condition(said, "FieldsIgnored")
+    assert ignored["message"].startswith("spec.metricsConfig.percentile: the strategy vpa ignores it")
+    fine = status({}, metricsConfig={"percentile": "P95"})
+    assert fine["strategy"] == "percentile"
+    assert "FieldsIgnored" not in {each["type"] for each in fine["conditions"]}
+
+
 def test_status_reports_unreadable_usage_and_keeps_the_time_of_its_start() -> None:
     fine = status({})
     away = StatusContext(now=LATER, usage_error="no answer; is it running?", source="scripted")

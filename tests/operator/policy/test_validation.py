@@ -106,6 +106,16 @@ def test_validation_names_the_configured_sources() -> None:
             "spec.metricsConfig.safetyFactor: 2 is above the limit of your organisation; use at most 1.5",
         ),
         (
+            {"maxSafetyFactor": 1.1},
+            {"strategy": {"name": "percentile"}},
+            "spec.metricsConfig.safetyFactor: 1.2 is above the limit of your organisation; use at most 1.1",
+        ),
+        (
+            {"forbiddenStrategies": ["percentile"]},
+            {"metricsConfig": {"percentile": "P95"}},
+            "spec.strategy.name: percentile is forbidden",
+        ),
+        (
             {"maxCpu": "4"},
             {"resourceBounds": {"cpu": {"max": "8"}}},
             "spec.resourceBounds.cpu.max: 8 is above the limit of your organisation; use at most 4",
@@ -231,6 +241,25 @@ def test_validation_warns_of_auto_mode_in_a_dry_run() -> None:
 def test_review_policy_warns_of_a_baseline_strategy(name: str) -> None:
     (warning,) = verdict({"strategy": {"name": name}}).warnings
     assert warning.startswith(f"spec.strategy.name: {name} is for comparison")
+
+
+@pytest.mark.parametrize("name", ["trimtab", "vpa"])
+@pytest.mark.parametrize(
+    ("field", "value"), [("percentile", "P95"), ("safetyFactor", 1.5), ("rollingWindow", "48h")]
+)
+def test_review_policy_warns_of_a_field_that_the_strategy_ignores(
+    name: str, field: str, value: object
+) -> None:
+    metrics = {field: value}
+    (warning,) = verdict({"strategy": {"name": name}, "metricsConfig": metrics}).warnings
+    assert warning.startswith(f"spec.metricsConfig.{field}: the strategy {name} ignores it; ")
+    assert verdict({"metricsConfig": metrics}).warnings == ()
+    assert verdict({"strategy": {"name": "percentile"}, "metricsConfig": metrics}).warnings == ()
+
+
+def test_review_policy_does_not_warn_of_the_defaults_stored_with_a_policy_of_the_version_before() -> None:
+    stored = {"percentile": "P90", "safetyFactor": 1.2, "rollingWindow": "24h0m0s"}
+    assert verdict({"strategy": {"name": "trimtab"}, "metricsConfig": stored}).warnings == ()
 
 
 @pytest.mark.parametrize("name", ["trimtab", "vpa", "percentile"])

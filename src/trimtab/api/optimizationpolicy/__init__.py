@@ -16,7 +16,13 @@ from trimtab.api.optimizationpolicy.bounds import (
 )
 from trimtab.api.optimizationpolicy.limits import CPULimitRule, LimitMode, LimitRule
 from trimtab.api.optimizationpolicy.metrics_config import MetricsConfig, StrategyChoice
-from trimtab.api.optimizationpolicy.policy import OptimizationPolicy, OptimizationPolicySpec, PolicyMode
+from trimtab.api.optimizationpolicy.policy import (
+    DEFAULT_STRATEGY,
+    PERCENTILE_STRATEGY,
+    OptimizationPolicy,
+    OptimizationPolicySpec,
+    PolicyMode,
+)
 from trimtab.api.optimizationpolicy.selection import NamespaceFilter, PolicySelector, WorkloadTypeFilter
 from trimtab.api.optimizationpolicy.status import (
     MAX_LISTED_WORKLOADS,
@@ -36,8 +42,10 @@ from trimtab.api.optimizationpolicy.updates import (
 )
 
 __all__ = [
+    "DEFAULT_STRATEGY",
     "EVERY_CONTAINER",
     "MAX_LISTED_WORKLOADS",
+    "PERCENTILE_STRATEGY",
     "Bounds",
     "CPUBounds",
     "CPULimitRule",

@@ -20,6 +20,12 @@ class UsagePercentile(StrEnum):
     P99 = "P99"
 
 
+DEFAULT_ROLLING_WINDOW = Duration.parse("24h")
+DEFAULT_PERCENTILE = UsagePercentile.P90
+DEFAULT_SAFETY_FACTOR = 1.2
+_PERCENTILE_FIELDS = {"rolling_window", "percentile", "safety_factor"}
+
+
 class MetricsConfig(ApiModel):
     """The source of usage, and the share of it that a request covers."""
 
@@ -27,18 +33,38 @@ class MetricsConfig(ApiModel):
     """The source of usage: prometheus, metrics-server, or the name of a plugin; the operator's own default when left
     out."""
 
-    rolling_window: Annotated[Duration, DurationRange("1m", "8760h")] = Duration.parse("24h")
-    """The period of usage to consider, such as 24h; days are written as hours."""
+    rolling_window: Annotated[Duration, DurationRange("1m", "8760h")] | None = None
+    """The period of usage that the strategy percentile considers; days are written as hours. 24h when left out."""
 
-    percentile: UsagePercentile = UsagePercentile.P90
-    """The percentile of usage that a request covers before the safety factor: P50, P90, P95 or P99."""
+    percentile: UsagePercentile | None = None
+    """The percentile of usage that the strategy percentile covers before the safety factor: P50, P90, P95 or P99; P90
+    when left out."""
 
-    safety_factor: Annotated[Number, Field(ge=1, le=10)] = 1.2
-    """The factor that the percentile is multiplied by; 1.2 adds 20 %."""
+    safety_factor: Annotated[Number, Field(ge=1, le=10)] | None = None
+    """The factor by which the strategy percentile multiplies the percentile; 1.2 adds 20 %, and is used when left
+    out."""
 
     minimum_history: Annotated[Duration, DurationRange("1m", "8760h")] = Duration.parse("24h")
     """The time for which a container must have been observed before it is made smaller, such as 24h, so that a quiet
     night does not decide; increases do not wait for it."""
+
+    @property
+    def percentile_fields(self) -> tuple[str, ...]:
+        """The fields that are set and that only the strategy percentile uses, in the manifest's spelling."""
+        return tuple(
+            field.alias or name
+            for name, field in MetricsConfig.model_fields.items()
+            if name in _PERCENTILE_FIELDS and getattr(self, name) is not None
+        )
+
+    @property
+    def has_stored_defaults(self) -> bool:
+        """True if the fields of the strategy percentile have the values that the API server added to policies of 0.1.0."""
+        return (self.rolling_window, self.percentile, self.safety_factor) == (
+            DEFAULT_ROLLING_WINDOW,
+            DEFAULT_PERCENTILE,
+            DEFAULT_SAFETY_FACTOR,
+        )
 
 
 MAX_SETTINGS = 256
@@ -67,8 +93,9 @@ def _check_settings(settings: dict[str, Any]) -> dict[str, Any]:
 class StrategyChoice(ApiModel):
     """The strategy that derives sizes from usage."""
 
-    name: PluginName = "trimtab"
-    """The name of the strategy: trimtab, or the name of a plugin."""
+    name: PluginName | None = None
+    """The name of the strategy: trimtab, or the name of a plugin. When left out, percentile if metricsConfig sets
+    percentile, safetyFactor or rollingWindow, otherwise trimtab."""
 
     settings: Annotated[dict[str, Any], AfterValidator(_check_settings)] = Field(default_factory=dict)
     """The settings of the strategy; the names depend on the strategy."""

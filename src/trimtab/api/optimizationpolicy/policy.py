@@ -25,6 +25,10 @@ class PolicyMode(StrEnum):
     DISABLED = "Disabled"
 
 
+DEFAULT_STRATEGY = "trimtab"
+PERCENTILE_STRATEGY = "percentile"
+
+
 class OptimizationPolicySpec(ApiModel):
     """The desired optimization."""
 
@@ -79,6 +83,22 @@ class OptimizationPolicySpec(ApiModel):
     reconciliation_interval: Annotated[Duration, DurationRange("10s", "24h")] = Duration.parse("5m")
     """The interval between two reconciles of a workload, such as 5m."""
 
+    @property
+    def strategy_name(self) -> str:
+        """The strategy that applies: the one that the policy names, or the one that its metricsConfig is for."""
+        if self.strategy.name is not None:
+            return self.strategy.name
+        return PERCENTILE_STRATEGY if self.metrics_config.percentile_fields else DEFAULT_STRATEGY
+
+    @property
+    def ignored_fields(self) -> tuple[str, ...]:
+        """The fields that the policy sets and its strategy ignores."""
+        config = self.metrics_config
+        # Policies that 0.1.0 stored have all of these fields, which their authors need not have set.
+        if self.strategy_name == PERCENTILE_STRATEGY or config.has_stored_defaults:
+            return ()
+        return tuple(f"spec.metricsConfig.{name}" for name in config.percentile_fields)
+
     def effective_limit_rule(self, resource: Literal["cpu", "memory"]) -> LimitRule:
         """Return the rule for the limit of a resource, with all settings considered."""
         if self.update_strategy.update_requests_only:
@@ -97,7 +117,7 @@ class OptimizationPolicy(Kind):
         columns=(
             PrinterColumn("Mode", ".spec.mode"),
             PrinterColumn("Weight", ".spec.weight", "integer"),
-            PrinterColumn("Strategy", ".spec.strategy.name", priority=1),
+            PrinterColumn("Strategy", ".status.strategy", priority=1),
             PrinterColumn("Workloads", ".status.counts.monitored", "integer"),
             PrinterColumn("Updated", ".status.counts.updated", "integer"),
             PrinterColumn("Skipped", ".status.counts.skipped", "integer", priority=1),

@@ -104,6 +104,9 @@ class OptimizationPolicyStatus(StatusModel):
     observed_generation: Count | None = None
     """The generation of the spec that this status is about."""
 
+    strategy: Text | None = None
+    """The name of the strategy that applies."""
+
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16), UniqueItems(("type",))] = ()
     """Ready, MetricsAvailable and others, each with its reason."""
 

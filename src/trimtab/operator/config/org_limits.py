@@ -15,12 +15,14 @@ from trimtab.actuation.resources import SizeLimits
 from trimtab.api.fields import Int, NamespaceName, Number, PluginName, UniqueItems
 from trimtab.api.model import ApiModel
 from trimtab.api.optimizationpolicy import (
+    PERCENTILE_STRATEGY,
     Bounds,
     ContainerBounds,
     OptimizationPolicySpec,
     PolicyMode,
     ResourceBounds,
 )
+from trimtab.api.optimizationpolicy.metrics_config import DEFAULT_SAFETY_FACTOR
 from trimtab.api.quantity import Quantity
 
 _SYSTEM_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease")
@@ -64,11 +66,14 @@ class OrganisationLimits(ApiModel):
         if spec.mode in self.forbidden_modes:
             allowed = ", ".join(mode for mode in PolicyMode if mode not in self.forbidden_modes)
             yield f"spec.mode: {spec.mode} is forbidden by your organisation; use {allowed or 'no policy'}"
-        if spec.strategy.name in self.forbidden_strategies:
-            yield f"spec.strategy.name: {spec.strategy.name} is forbidden by your organisation; use another"
-        if spec.metrics_config.safety_factor > self.max_safety_factor:
+        if spec.strategy_name in self.forbidden_strategies:
+            yield f"spec.strategy.name: {spec.strategy_name} is forbidden by your organisation; use another"
+        factor = spec.metrics_config.safety_factor
+        if factor is None and spec.strategy_name == PERCENTILE_STRATEGY:
+            factor = DEFAULT_SAFETY_FACTOR
+        if factor is not None and factor > self.max_safety_factor:
             yield (
-                f"spec.metricsConfig.safetyFactor: {spec.metrics_config.safety_factor:g} is above the limit of your "
+                f"spec.metricsConfig.safetyFactor: {factor:g} is above the limit of your "
                 f"organisation; use at most {self.max_safety_factor:g}"
             )
         for path, stated, most in self._iter_bounds(spec):

@@ -203,7 +203,7 @@ def _build(policy: Policy | None, spec: OptimizationPolicySpec, config: Operator
     try:
         STRATEGIES.parse_settings(strategy_spec.strategy, strategy_spec.decode_settings())
         # The administrator, who writes the default policy, may name files of the operator's pod.
-        path = STRATEGIES.find_path_problem(spec.strategy.name, spec.strategy.settings) if policy else ""
+        path = STRATEGIES.find_path_problem(spec.strategy_name, spec.strategy.settings) if policy else ""
         problems += [f"spec.strategy.settings.{path}"] if path else []
     except TrimtabError as error:
         problems.append(f"spec.strategy: {error}")

@@ -22,6 +22,7 @@ from trimtab.api.optimizationpolicy import MAX_LISTED_WORKLOADS, PolicyMode, Wor
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.policies import Policy
 from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.operator.policy.validation import describe_ignored_fields
 from trimtab.operator.policy_matching import OverlapStats
 from trimtab.plural import pluralize
 from trimtab.sizing.recommendation import Recommendation
@@ -113,6 +114,7 @@ def build_policy_status(
     known = {_workload_key(entry): entry for entry in before.get("workloads") or ()}
     return {
         "observedGeneration": policy.generation,
+        "strategy": policy.spec.strategy_name,
         "conditions": set_conditions(
             conditions, before.get("conditions") or (), now=context.now, generation=policy.generation
         ),
@@ -179,6 +181,10 @@ def _build_conditions(
         message = "; ".join(policy.deprecated)
         found.append(
             build_condition("DeprecatedFields", holds=True, reason="FieldsRenamed", message=f"{message}.")
+        )
+    if ignored := tuple(describe_ignored_fields(policy.spec)):
+        found.append(
+            build_condition("FieldsIgnored", holds=True, reason="StrategyIgnores", message="; ".join(ignored))
         )
     if context.stop_reason:
         message = f"{context.stop_reason}. Until then nothing is changed, whatever the mode."

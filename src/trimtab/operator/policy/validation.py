@@ -16,7 +16,12 @@ from pydantic import ValidationError
 from trimtab.actuation.decide.maintenance_windows import describe_unknown_time_zone
 from trimtab.api import OptimizationPolicy
 from trimtab.api.meta import LabelSelector, LabelSelectorOperator, LabelSelectorRequirement
-from trimtab.api.optimizationpolicy import OptimizationPolicySpec, PolicyMode, PolicySelector
+from trimtab.api.optimizationpolicy import (
+    PERCENTILE_STRATEGY,
+    OptimizationPolicySpec,
+    PolicyMode,
+    PolicySelector,
+)
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.policies import Policy
 from trimtab.operator.config.model import OperatorConfig
@@ -57,6 +62,7 @@ def review_policy(
     warnings = [
         *conflicts,
         *_warn_of_baseline(policy.spec),
+        *describe_ignored_fields(policy.spec),
         *_warn_of_unreachable_namespaces(policy, config),
         *_warn_of_excluded_namespaces(policy.spec, config),
         *_warn_of_dry_run(policy.spec, config),
@@ -66,14 +72,14 @@ def review_policy(
 
 
 def _check_strategy(spec: OptimizationPolicySpec) -> Iterator[str]:
-    chosen = spec.strategy
+    name, settings = spec.strategy_name, spec.strategy.settings
     try:
-        STRATEGIES.load_type(chosen.name).settings_type(**chosen.settings)
-        if wrong := STRATEGIES.find_path_problem(chosen.name, chosen.settings):
+        STRATEGIES.load_type(name).settings_type(**settings)
+        if wrong := STRATEGIES.find_path_problem(name, settings):
             yield f"spec.strategy.settings.{wrong}"
     except ValidationError as error:
         yield from STRATEGIES.describe_setting_problems(
-            chosen.name, chosen.settings, error, prefix="spec.strategy.settings"
+            name, settings, error, prefix="spec.strategy.settings"
         )
     except TrimtabError as error:
         yield f"spec.strategy.name: {error}"
@@ -82,13 +88,22 @@ def _check_strategy(spec: OptimizationPolicySpec) -> Iterator[str]:
 def _warn_of_baseline(spec: OptimizationPolicySpec) -> Iterator[str]:
     """Warn of a strategy that is there to compare others with: nobody tunes it for workloads that people rely on."""
     try:
-        is_baseline = STRATEGIES.load_type(spec.strategy.name).traits.is_baseline
+        is_baseline = STRATEGIES.load_type(spec.strategy_name).traits.is_baseline
     except TrimtabError:
         return  # The strategy is not installed: that is a problem and not a warning.
     if is_baseline:
         yield (
-            f"spec.strategy.name: {spec.strategy.name} is for comparison in scans and back-tests; "
+            f"spec.strategy.name: {spec.strategy_name} is for comparison in scans and back-tests; "
             "to size workloads choose trimtab, vpa or percentile"
+        )
+
+
+def describe_ignored_fields(spec: OptimizationPolicySpec) -> Iterator[str]:
+    """Describe each field that the policy sets and its strategy ignores, with the fix."""
+    for field in spec.ignored_fields:
+        yield (
+            f"{field}: the strategy {spec.strategy_name} ignores it; remove it, or set spec.strategy.name to "
+            f"{PERCENTILE_STRATEGY}"
         )
 
 
