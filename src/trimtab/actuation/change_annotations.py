@@ -22,7 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 from trimtab.actuation.deadlines import DEADLINES
-from trimtab.actuation.resources import NO_LIMITS, SizeLimits, Sizes, container_sizes
+from trimtab.actuation.resources import NO_LIMITS, ContainerName, SizeLimits, Sizes, container_sizes
 from trimtab.kube.errors import DECODE_ERRORS
 from trimtab.kube.kinds.pods import Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
@@ -89,9 +89,9 @@ class OngoingChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     phase: Phase
     since: int
     """The time at which the phase started."""
-    before: dict[str, Resources]
-    after: dict[str, Resources]
-    template: dict[str, Resources]
+    before: dict[ContainerName, Resources]
+    after: dict[ContainerName, Resources]
+    template: dict[ContainerName, Resources]
     """The sizes in the template before the change."""
     health: PodHealth
     """The health of the pods before the change."""
@@ -101,7 +101,7 @@ class OngoingChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """The time since which recreated pods must have the new size, if one of them did not: it may have been
     created before its controller saw the changed template. 0 where all had.
     """
-    pod_overrides: dict[str, dict[str, Resources]] = msgspec.field(name="odd", default_factory=dict)
+    pod_overrides: dict[str, dict[ContainerName, Resources]] = msgspec.field(name="odd", default_factory=dict)
     """The sizes, by uid, of pods that had another size than `before`."""
     canaries: tuple[str, ...] = ()
     patches_template: bool = False
@@ -137,15 +137,15 @@ class AppliedSizes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     id: str
     at: int
-    sizes: dict[str, Resources]
-    template: dict[str, Resources]
-    before: dict[str, Resources] = {}
+    sizes: dict[ContainerName, Resources]
+    template: dict[ContainerName, Resources]
+    before: dict[ContainerName, Resources] = {}
     """The size that pods had before the change."""
     until: int = 0
     """The latest time at which a pod may still have had the size before the change."""
     restarted: int = 0
     """The start time of the last change that restarted pods; 0 where there was none."""
-    started: dict[str, int] = {}
+    started: dict[ContainerName, int] = {}
     """The largest memory limit, in bytes, that a process of a pod created before `at` may have started
     with, by container. Only containers whose template sets heap flags are listed.
     """

@@ -18,6 +18,7 @@ from math import ceil
 import msgspec
 from msgspec.structs import replace
 
+from trimtab.actuation.resources import ContainerName
 from trimtab.api.nodeqospolicy import CACHE_CLASS, POWER_PROFILE
 from trimtab.kube.errors import DECODE_ERRORS
 from trimtab.kube.kinds.pods import Pod
@@ -62,7 +63,7 @@ class OptionsAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     """The uid of the workload; an annotation copied to another object is ignored."""
     phase: OptionsPhase
     since: int
-    container: str
+    container: ContainerName
     """The main container, to which the power profile belongs."""
     cores: int
     updated: int = 0

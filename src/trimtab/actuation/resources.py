@@ -13,7 +13,9 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from trimtab.api.quantity import MIB, format_exact, format_step
 from trimtab.kube.kinds.pods import Container, Pod, RequestLimit, Resources
@@ -23,6 +25,9 @@ from trimtab.sizing.guards.requests import round_up
 
 Sizes = Mapping[str, Resources]
 """Resources by container name."""
+
+ContainerName = Annotated[str, msgspec.Meta(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?\Z")]
+"""A name that the API server accepts: names in annotations are written by whoever may annotate the workload."""
 
 _CPU_ROUNDING = 2
 """Millicores by which the kernel's shares and quotas may differ from the request."""

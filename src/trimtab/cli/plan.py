@@ -27,6 +27,7 @@ from trimtab.operator.intents.guardrails import explain_no_release, guardrail_co
 from trimtab.operator.intents.preview import PlanPreview, preview_intent, preview_state
 from trimtab.operator.intents.state_builder import build_goal
 from trimtab.operator.logs import configure_logging
+from trimtab.yaml_documents import load_yaml_documents
 
 
 def plan(
@@ -145,7 +146,7 @@ def _plan_offline(file: Path, state: Path, config: OperatorConfig) -> PlanPrevie
 
 def _read_manifests(file: Path) -> tuple[Intent, dict[str, KPIProfile]]:
     try:
-        found = [each for each in yaml.safe_load_all(file.read_text()) if each]
+        found = [each for each in load_yaml_documents(file.read_text()) if each]
     except OSError as error:
         raise TrimtabError(f"--file {file}: cannot be read: {error.strerror}") from None
     except (ValueError, yaml.YAMLError) as error:

@@ -17,6 +17,7 @@ from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.pods import Resources
 from trimtab.lab.scores import CPU_HOUR, GIB, GIB_HOUR, MONTH_HOURS
 from trimtab.plugins import Settings
+from trimtab.yaml_documents import load_yaml
 
 _MAX_LENGTH = 8
 
@@ -64,7 +65,7 @@ def read_prices(
     found: Any = {}
     if path is not None:
         try:
-            found = yaml.safe_load(path.read_text()) or {}
+            found = load_yaml(path.read_text()) or {}
         except OSError as error:
             raise TrimtabError(f"--price-file {path}: cannot be read: {error.strerror}") from None
         except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -65,6 +65,7 @@ from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.policy.validation import GUARDRAIL_ANNOTATION
 from trimtab.operator.webhook.server import MUTATE_PATH, PODS_PATH, VALIDATE_PATH, AdmissionHandlers
 from trimtab.sizing.guards.heap import detect_heap
+from trimtab.yaml_documents import load_yaml
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 ROLLOUTS = Resource("argoproj.io", "v1alpha1", "rollouts", "Rollout")
@@ -237,8 +238,8 @@ def is_json(data: bytes) -> bool:
 def _read_manifest(data: bytes) -> str:
     """Read a YAML document as one of our kinds, as the command line does."""
     try:
-        loaded = yaml.load(data, Loader=yaml.CSafeLoader)
-    except (yaml.YAMLError, ValueError, RecursionError):
+        loaded = load_yaml(data)
+    except yaml.YAMLError:
         return "not YAML"
     if not isinstance(loaded, dict):
         return "not an object"

@@ -20,6 +20,14 @@ def _review(stated: bytes) -> bytes:
     return b'{"request":{"uid":"1","operation":"CREATE","object":%s}}' % stated
 
 
+def _name_container(name: str) -> str:
+    """Return the annotation of a change, whose container has this name."""
+    sizes = {name: {"cpu_request": 100}}
+    change = {"id": "c", "started": 1, "way": "InPlace", "phase": "Canary", "since": 1, "health": {"pods": 2}}
+    mark = {**change, "before": sizes, "after": {"web": {"cpu_request": 400}}, "template": {}}
+    return msgspec.json.encode({"version": 1, "uid": "uid-web", "mark": mark}).decode()
+
+
 @pytest.mark.parametrize(
     ("target", "data"),
     [
@@ -40,6 +48,10 @@ def _review(stated: bytes) -> bytes:
             "annotations",
             b'{"trimtab.io/change":"{\\"version\\":1,\\"uid\\":\\"uid-web\\",\\"mark\\":{\\"way\\":\\"%s\\"}}"}'
             % (b"x" * 9000),
+        ),
+        (
+            "annotations",
+            msgspec.json.encode({"trimtab.io/hold": "stop", "trimtab.io/change": _name_container("\0")}),
         ),
         ("manifests", b"spec: {updateStrategy: {windows: %s}}" % DEEP[4000:6000]),
         ("manifests", DEEPER_THAN_PYTHON),

@@ -13,6 +13,7 @@ import yaml
 from trimtab.kube.auth.credentials import RedactedText, decode_redacted
 from trimtab.kube.errors import ConfigError
 from trimtab.kube.nulls import drop_nulls
+from trimtab.yaml_documents import YamlBoundsError, load_yaml
 
 
 class Extension(msgspec.Struct, frozen=True):
@@ -103,26 +104,15 @@ class KubeconfigFile(msgspec.Struct, frozen=True, rename="kebab"):
     current_context: str = ""
 
 
-class _Loader(yaml.CSafeLoader):
-    """A YAML loader that knows JSON's types only, as kubectl's does, so that a name like 2026-01-01 stays text."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [rule for rule in rules if rule[0] != "tag:yaml.org,2002:timestamp"]
-    for first, rules in yaml.CSafeLoader.yaml_implicit_resolvers.items()
-}
-
-
 def decode_kubeconfig(content: bytes, path: Path) -> KubeconfigFile:
     try:
-        # _Loader is a safe loader.
-        parsed = yaml.load(content, Loader=_Loader)  # noqa: S506
+        parsed = load_yaml(content)
         return msgspec.convert(drop_nulls(parsed) or {}, KubeconfigFile, dec_hook=decode_redacted)
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         # PyYAML quotes tags and aliases in its messages, and an unquoted password that starts with ! or * parses as
         # one.
-        shown = isinstance(error, yaml.scanner.ScannerError | yaml.parser.ParserError)
+        shown = isinstance(error, yaml.scanner.ScannerError | yaml.parser.ParserError | YamlBoundsError)
         problem = error.problem if shown else "quote values that begin with !, & or *"
         raise ConfigError(f"{path}: {line}not valid YAML: {problem}") from None
     except msgspec.ValidationError as error:

@@ -26,6 +26,7 @@ from trimtab.lab.simulator.simulated_informers import build_namespace_labels
 from trimtab.lab.simulator.simulation import Simulation
 from trimtab.recommender.workload import strategy_spec_from_policy
 from trimtab.sizing.strategy import STRATEGIES
+from trimtab.yaml_documents import load_yaml_documents
 
 NONE = "none"
 PolicySpecs = Mapping[str, OptimizationPolicySpec]
@@ -50,7 +51,7 @@ def load_policies(policy_name: str) -> PolicySpecs:
 
 def _read_policies(path: Path) -> PolicySpecs:
     try:
-        documents = [found for found in yaml.safe_load_all(path.read_text()) if found]
+        documents = [found for found in load_yaml_documents(path.read_text()) if found]
     except OSError as error:
         raise TrimtabError(f"{path}: cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -23,6 +23,7 @@ from trimtab.api import format_problems
 from trimtab.api.model import ApiModel, nested_model, upgrade_fields
 from trimtab.errors import TrimtabError
 from trimtab.operator.config.model import OperatorConfig
+from trimtab.yaml_documents import load_yaml
 
 log = structlog.get_logger(__name__)
 
@@ -67,7 +68,7 @@ def load_configuration(
 
 def _parse_file(text: str, origin: str) -> dict[str, Any]:
     try:
-        values = yaml.safe_load(text)
+        values = load_yaml(text)
     except yaml.YAMLError as error:
         reason = " ".join(str(error).split())
         raise ConfigurationError(f"{origin}: this is not valid YAML: {reason}") from None
@@ -98,7 +99,7 @@ def _parse_flags(flags: Sequence[str]) -> Iterator[ConfigOverride]:
 
 def _parse_value(text: str) -> Any:
     try:
-        return yaml.safe_load(text)
+        return load_yaml(text)
     except yaml.YAMLError:
         return text
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import yaml
 
 from trimtab.errors import TrimtabError
+from trimtab.yaml_documents import load_yaml, load_yaml_documents
 
 _TIMEOUT_SECONDS = 60
 _FIRST_MARKER = 700_001
@@ -61,7 +62,7 @@ class HelmChart:
     @property
     def defaults(self) -> Mapping[str, Any]:
         try:
-            found = yaml.load(Path(self._path, "values.yaml").read_bytes(), Loader=yaml.CSafeLoader)
+            found = load_yaml(Path(self._path, "values.yaml").read_bytes())
         except (OSError, yaml.YAMLError):  # the chart may have no values, or may be remote
             return {}
         return found if isinstance(found, dict) else {}
@@ -95,7 +96,11 @@ class HelmChart:
             lines = done.stderr.strip().splitlines() or ["unknown error"]
             message = next((line for line in lines if line.startswith("Error: ")), lines[-1])
             raise TrimtabError(f"{self._path}: helm template: {message.removeprefix('Error: ')}")
-        found = yaml.load_all(done.stdout, Loader=yaml.CSafeLoader)
+        try:
+            found = load_yaml_documents(done.stdout)
+        except yaml.YAMLError as error:
+            problem = " ".join(str(error).split())
+            raise TrimtabError(f"{self._path}: helm template: the output is not YAML: {problem}") from None
         return [each for each in found if isinstance(each, dict)]
 
 

@@ -39,6 +39,7 @@ from trimtab.scan.patches.helm_charts import (
 )
 from trimtab.scan.patches.helm_releases import HelmValues, find_values
 from trimtab.scan.patches.yaml_edit import Splice, YamlText, find_child, mapping_items, scalar_text
+from trimtab.yaml_documents import load_yaml
 
 _INSTANCE = "app.kubernetes.io/instance"
 
@@ -369,7 +370,7 @@ class _ChartRendering:
 
 
 def _load_values(node: Node) -> dict[str, Any]:
-    found = yaml.load(yaml.serialize(node), Loader=yaml.CSafeLoader)
+    found = load_yaml(yaml.serialize(node))
     return found if isinstance(found, dict) else {}
 
 

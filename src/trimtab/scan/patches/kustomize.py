@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from trimtab.yaml_documents import load_yaml_documents
+
 KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 """The file names of a kustomization; kustomize rejects a folder with two of them."""
 FLUX = "kustomize.toolkit.fluxcd.io"
@@ -164,7 +166,7 @@ def _find_flux_folders(path: str, spec: _Body, folders: Collection[str]) -> Iter
 def _load_mappings(text: str) -> Iterator[_Body]:
     """Load the mappings of a text; invalid YAML has none, and does not affect other files."""
     try:
-        for body in yaml.load_all(text, Loader=yaml.CSafeLoader):
+        for body in load_yaml_documents(text):
             if isinstance(body, dict):
                 yield body
     except yaml.YAMLError:

@@ -22,6 +22,7 @@ from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.pods import Resources
 from trimtab.printable import escape_invisible
 from trimtab.scan.patches.change import ResourceChange
+from trimtab.yaml_documents import load_yaml_documents
 
 _TIMEOUT = 30.0
 """The seconds for one build: a kustomization may name a remote one, which kustomize fetches."""
@@ -159,7 +160,7 @@ def _build(command: Sequence[str], folder: Path) -> dict[BuiltContainer, Resourc
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         raise TrimtabError(escape_invisible(lines[-1] if lines else f"exit code {done.returncode}"))
     try:
-        objects = list(yaml.load_all(done.stdout, Loader=yaml.CSafeLoader))
+        objects = load_yaml_documents(done.stdout)
     except yaml.YAMLError as error:
         raise TrimtabError(f"its output is not YAML: {error}") from None
     return {key: resources for body in objects for key, resources in _read_containers(body)}

@@ -12,12 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import yaml
-from yaml.events import AliasEvent
+from yaml.events import AliasEvent, Event
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from trimtab.api.errors import QuantityError
 from trimtab.api.quantity import Quantity
 from trimtab.errors import TrimtabError
+from trimtab.yaml_documents import YamlBounds, load_yaml
 
 DesiredValue = Mapping[str, "DesiredValue"] | str | None
 """The desired value at a location: an amount, a mapping of values, or None to remove it."""
@@ -56,6 +57,7 @@ class _Loader(yaml.SafeLoader):
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
+        self._bounds = YamlBounds()
         self.aliases: dict[Node, Node] = {}
         """The node that each alias refers to."""
 
@@ -66,6 +68,11 @@ class _Loader(yaml.SafeLoader):
             while self.peek() in " \t":
                 self.forward()
             super().scan_to_next_token()
+
+    def get_event(self) -> Event:
+        event: Event = super().get_event()  # type: ignore[no-untyped-call]
+        self._bounds.add(event)
+        return event
 
     def compose_node(self, parent: Node | None, index: int) -> Node | None:
         event = self.peek_event()  # type: ignore[no-untyped-call]
@@ -165,7 +172,7 @@ class YamlText:
         value = find_child(owner, key)
         if isinstance(value, SequenceNode) and value.value and value.flow_style:
             at = self._find_end(value.value[-1])
-            more = yaml.safe_dump(yaml.safe_load(dumped), default_flow_style=True, sort_keys=False)
+            more = yaml.safe_dump(load_yaml(dumped), default_flow_style=True, sort_keys=False)
             yield Splice(at, at, f", {more.strip()[1:-1]}")
             return
         if owner.flow_style:
