@@ -1,13 +1,19 @@
-"""Make text that others wrote safe to print: one line, without terminal control sequences."""
+"""Make text that others wrote safe for what shows it: a terminal, a YAML comment, a spreadsheet.
+
+Names, annotations and answers of servers come from other people.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+
+_FORMULA_STARTS = tuple("=+-@\t\r\n＝＋－＠")  # noqa: RUF001 - spreadsheets also take the full-width signs
 
 
 def escape_invisible(text: str) -> str:
     r"""Replace line breaks, control and formatting characters by escapes such as `\n` and `\u202e`.
 
-    Names, annotations and answers of servers come from other people: a line break in one of them would end a comment
-    of a YAML document, and an escape sequence would rewrite a terminal.
+    A line break would end a comment of a YAML document, and an escape sequence would rewrite a terminal.
     """
     if text.isprintable():
         return text
@@ -22,3 +28,25 @@ def shorten(text: str, length: int) -> str:
     # Escapes are up to ten characters long, so the rest of a long text need not be escaped.
     printable = escape_invisible(text[: length + 1])
     return printable if len(printable) <= length else printable[: length - 1] + "…"
+
+
+def escape_cells(row: Iterable[object]) -> list[object]:
+    """Return a row in which text that would be a formula starts with an apostrophe; numbers stay as they are.
+
+    A spreadsheet runs a cell that starts with = or @ as a formula, which can read other cells and send them elsewhere,
+    and an administrator opens the file.
+    """
+    return [
+        f"'{cell}"
+        if isinstance(cell, str) and cell.startswith(_FORMULA_STARTS) and not _is_number(cell)
+        else cell
+        for cell in row
+    ]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return text.isascii()

@@ -34,9 +34,9 @@ from trimtab.api.kpiprofile import KPIProfileSpec
 from trimtab.atomic_write import check_file_name
 from trimtab.cli._common.scan_options import render_text
 from trimtab.cli.history import _render_csv
-from trimtab.csv_cells import escape_cells
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.printable import escape_cells
 from trimtab.scan.model import SkippedWorkload
 from trimtab.scan.patches import render as patch_rendering
 from trimtab.scan.patches.change import ResourceChange
@@ -62,7 +62,7 @@ def test_history_csv_has_no_cell_that_is_a_formula(formula: str) -> None:
     assert f"'{formula}" in cells
 
 
-def test_csv_cells_keep_numbers_and_plain_text() -> None:
+def test_escape_cells_keeps_numbers_and_plain_text() -> None:
     row = ["web", -1.5, "-1.5", "+3e4", None, "a=b", ""]
     assert escape_cells(row) == row
 

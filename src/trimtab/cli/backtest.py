@@ -21,7 +21,6 @@ from rich.table import Table
 
 from trimtab.cli import print_message
 from trimtab.cli._common.scan_options import friendly_errors, parse_days, parse_key_values, parse_seconds
-from trimtab.csv_cells import escape_cells
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.client import Client
@@ -33,6 +32,7 @@ from trimtab.lab.ray_engine import LOCAL, RayEngine
 from trimtab.lab.report import BacktestOutcome, describe_partial_coverage, render_page, render_section
 from trimtab.lab.scores import Scores
 from trimtab.plural import format_time_span, pluralize
+from trimtab.printable import escape_cells
 from trimtab.scan.source_selection import PROMETHEUS, open_source
 from trimtab.scan.usage_reader import read_usage_trace
 from trimtab.sizing.strategy import STRATEGIES

@@ -19,10 +19,10 @@ from rich.text import Text
 from trimtab.api.fields import format_time
 from trimtab.cli._common.scan_options import parse_seconds, render_text, write_output
 from trimtab.cli._common.workload_selection import matches_any, parse_workload
-from trimtab.csv_cells import escape_cells
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.operator.config.reloader import ConfigReloader
+from trimtab.printable import escape_cells
 from trimtab.store import HistoryRecord, Store
 from trimtab.web.views.history import build_history_entry
 

@@ -21,13 +21,13 @@ from rich.table import Table
 from trimtab.api.quantity import ResourceName, format_short
 from trimtab.cli import ignore_closed_pipe
 from trimtab.cli._common.scan_options import friendly_errors, parse_key_values, parse_seconds, show_progress
-from trimtab.csv_cells import escape_cells
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.client import Client
 from trimtab.lab.emulator import EmulationConfig, LoadProfile, PeriodRecord, RunLog, StressStrategy
 from trimtab.lab.emulator import run_stress as follow
 from trimtab.lab.workloads import WorkloadLibrary
+from trimtab.printable import escape_cells
 from trimtab.sizing.strategy import STRATEGIES
 
 

@@ -35,7 +35,7 @@ MAX_SERVERS = 64
 MAX_CONCURRENT_REQUESTS = 100
 """The most requests to one server at a time."""
 MAX_CONCURRENT_OF_NAMESPACE = 8
-"""The most requests for one namespace to one server at a time, so that slow queries leave room for others."""
+"""The most requests for one namespace to one server at a time, so that slow queries do not delay those of others."""
 PATIENCE = 2.0
 """The seconds that a cycle waits for queries; slower ones run on until their timeout, and a later cycle reads them."""
 LATE_PATIENCE = 0.5

@@ -403,12 +403,12 @@ def round_up_memory(sizes: Sizes) -> Sizes:
     """Round memory up to 64 MiB, as some admission webhooks do."""
     step = 64 * MIB
 
-    def rounded(amount: int | None) -> int | None:
+    def round_up(amount: int | None) -> int | None:
         return None if amount is None else -(-amount // step) * step
 
     return {
         name: msgspec.structs.replace(
-            each, memory_request=rounded(each.memory_request), memory_limit=rounded(each.memory_limit)
+            each, memory_request=round_up(each.memory_request), memory_limit=round_up(each.memory_limit)
         )
         for name, each in sizes.items()
     }

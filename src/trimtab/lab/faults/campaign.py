@@ -21,13 +21,13 @@ from typing import TypeVar
 
 import msgspec
 
-from trimtab.csv_cells import escape_cells
 from trimtab.lab.faults.corpus import Subject, draw_any_case, run_any_case, save_case
 from trimtab.lab.faults.records import Violation
 from trimtab.lab.faults.runner import CaseResult, FaultCase
 from trimtab.lab.faults.single_thread import run_alone
 from trimtab.lab.faults.worlds import DAY
 from trimtab.lab.ray_engine import RayEngine
+from trimtab.printable import escape_cells
 
 RARE = 10
 """The number of seeds from which on an evaluation of an invariant is not rare any more."""
@@ -107,7 +107,7 @@ def summarize_seed(seed: int, *, intensity: str, subject: Subject = "operator") 
 
 SeedRunner = Callable[[int], SeedSummary]
 Workers = Callable[[SeedRunner, Iterable[int]], Iterator[SeedSummary]]
-"""Runs seeds, here or elsewhere, and yields their summaries in order; seeds are taken when there is room for them."""
+"""Runs seeds, here or elsewhere, and yields their summaries in order; a seed is taken when a worker is free."""
 AHEAD = 4
 """The seeds that are begun for each process before the first of them has to be over."""
 Pending = TypeVar("Pending")

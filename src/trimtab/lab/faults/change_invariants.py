@@ -82,7 +82,7 @@ class ChangeRecordedFirst(Invariant):
         known += [applied.sizes, applied.before] if applied else []
         known.append({each.name: each.resources for each in workload.containers})
         named = all(
-            after == write.before[name] or any(_is_part_of(after, sizes.get(name)) for sizes in known)
+            after == write.before[name] or any(_agrees_with(after, sizes.get(name)) for sizes in known)
             for name, after in write.after.items()
         )
         if change and change.phase is Phase.REVERTING and write.pod:
@@ -142,7 +142,7 @@ class MinIntervalRespected(Invariant):
             return
         least = policy.spec.update_strategy.min_interval.seconds
         # A jump of the clock may make it look shorter than it was.
-        if self.state.injector.started("clock-jump"):
+        if self.state.injector.list_started("clock-jump"):
             return
         if self.state.lost_annotations_since(write.workload, before):
             return
@@ -198,7 +198,7 @@ class PaceRespected(Invariant):
             self.check(len(times) <= 2 * most, len(times), "in", scope, write)
 
 
-def _is_part_of(size: Resources, known: Resources | None) -> bool:
+def _agrees_with(size: Resources, known: Resources | None) -> bool:
     """Return whether each amount of a size is that of a known one, or none: what cannot be changed in place is left out."""
     return known is not None and all(
         amount is None or other is None or amount == other

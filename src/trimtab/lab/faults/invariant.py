@@ -54,7 +54,7 @@ class RunState:
         return any(
             fault.target == str(key) and self.world.start + each >= at
             for kind in _LOSING_ANNOTATIONS
-            for fault in self.injector.started(kind)
+            for fault in self.injector.list_started(kind)
             for each in self.injector.period(fault)
         )
 

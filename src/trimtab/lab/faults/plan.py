@@ -172,7 +172,7 @@ class FaultInjector:
         """Return the kinds of which a fault is active now."""
         return {kind for kind in self._by_kind if self.active(kind)}
 
-    def started(self, kind: str) -> list[Fault]:
+    def list_started(self, kind: str) -> list[Fault]:
         """Return the faults of this kind that are active or over."""
         found = self._by_kind.get(kind)
         now = self._elapsed()

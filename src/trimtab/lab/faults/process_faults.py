@@ -163,7 +163,7 @@ class Operations:
         self._end: Mapping[str, Callable[[Fault], Awaitable[None]]] = {
             "second-leader": self._end_second,
             "clock-jump": self._jump_back,
-            "store-rolled-back": self._roll_back,
+            "store-rolled-back": self._restore_backup,
             "config-dry-run": self._reset_config,
             "config-limits": self._reset_config,
             "config-invalid": self._repair_config,
@@ -279,7 +279,7 @@ class Operations:
     async def _back_up(self, fault: Fault) -> None:
         self._backups[fault.seed] = _copy_store(self._shared.store_path, f"backup-{fault.seed}")
 
-    async def _roll_back(self, fault: Fault) -> None:
+    async def _restore_backup(self, fault: Fault) -> None:
         if backup := self._backups.pop(fault.seed, None):
             await self._kill_now()
             self._record(fault, "store")

@@ -24,7 +24,7 @@ class Write:
     at: float
     process: str
     verb: str
-    """What was written: resize, evict, patch, options, scale, annotate."""
+    """The kind of write: resize, evict, patch, options, scale or annotate."""
     workload: WorkloadKey
     pod: Pod | None
     """The pod as the operator had read it; None if the workload itself was written."""

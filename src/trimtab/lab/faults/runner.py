@@ -287,7 +287,7 @@ class FaultRun:
         return any(
             elapsed - DAY < self._injector.period(fault)[1]
             for kind in _HIDING
-            for fault in self._injector.started(kind)
+            for fault in self._injector.list_started(kind)
         )
 
     def result(self) -> CaseResult:

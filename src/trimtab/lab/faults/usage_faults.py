@@ -137,12 +137,12 @@ class FaultySource(Source[SimulatedUsageSettings]):
 
     def _spoil(self, usage: Usage) -> Usage:
         for kind in (_MISSING, _NEGATIVE, _INFINITE, _THOUSANDFOLD, _TWICE, _PAST, _FUTURE, _FROZEN):
-            for fault in self._injector.started(kind):
+            for fault in self._injector.list_started(kind):
                 cells = self._select_cells(usage, fault)
                 shift = max(1, round(fault.amount / usage.step))
                 self._change(usage, fault, cells, partial(_spoil_grid, kind=kind, shift=shift))
         usage = self._hide(usage)
-        for fault in self._injector.started(_RENAMED):
+        for fault in self._injector.list_started(_RENAMED):
             if (cells := self._select_cells(usage, fault)).any():
                 self._injector.record(fault, f"{int(cells.sum())} samples")
                 usage = _rename(usage, cells)
@@ -154,7 +154,7 @@ class FaultySource(Source[SimulatedUsageSettings]):
 
     def _hide(self, usage: Usage) -> Usage:
         """Erase samples that the source does not have, or not yet."""
-        for fault in self._injector.started(_NAN):
+        for fault in self._injector.list_started(_NAN):
             if (cells := self._select_cells(usage, fault)).any():
                 self._injector.record(fault, f"{int(cells.sum())} samples")
                 _erase(usage.memory, cells)

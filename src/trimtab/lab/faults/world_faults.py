@@ -72,7 +72,7 @@ class _Context:
     injector: FaultInjector
     trace: RunTrace
     memory: dict[int, object] = field(default_factory=dict)
-    """What a fault remembers from its begin to its end, by its seed."""
+    """The state that a fault keeps from its start to its end, by its seed."""
 
     def find_workload(self, fault: Fault) -> SimulatedWorkload | None:
         return next((each for key, each in self.world.workloads.items() if str(key) == fault.target), None)
@@ -203,7 +203,7 @@ def _start_broken_rollout(context: _Context, fault: Fault) -> None:
         _start_rollout(context, fault)
 
 
-def _roll_back(context: _Context, fault: Fault) -> None:
+def _undo_rollout(context: _Context, fault: Fault) -> None:
     """Go back to the template of before, and to its pods, as `kubectl rollout undo` does."""
     found = context.memory.pop(fault.seed, None)
     if isinstance(found, tuple) and (workload := context.find_workload(fault)):
@@ -499,13 +499,13 @@ _FAULTS: Sequence[_ClusterFault] = (
     ),
     _cluster_fault("other-deletes-pods", "A user deletes pods.", _delete_pods, calls=_CHANGES),
     _cluster_fault(
-        "rollout", "A rollout begins, and is rolled back.", _start_rollout, _roll_back, calls=_CHANGES
+        "rollout", "A rollout begins, and is rolled back.", _start_rollout, _undo_rollout, calls=_CHANGES
     ),
     _cluster_fault(
         "rollout-broken",
         "A rollout begins to a version whose pods never become ready, and is rolled back.",
         _start_broken_rollout,
-        _roll_back,
+        _undo_rollout,
         calls=_CHANGES,
     ),
     _cluster_fault(

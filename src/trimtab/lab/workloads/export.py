@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from trimtab.atomic_write import replace_atomically
-from trimtab.csv_cells import escape_cells
 from trimtab.errors import TrimtabError
 from trimtab.lab.workloads.workload import GeneratedWorkload
 from trimtab.lazy import require_extra
+from trimtab.printable import escape_cells
 from trimtab.usage.trace import Floats
 
 HEADER = ("series", "t_seconds", "cpu_cores", "mem_bytes")

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from trimtab.actuation.resources import to_manifest
-from trimtab.csv_cells import escape_cells
 from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.printable import escape_cells
 from trimtab.scan.model import ContainerFinding, ResourceTotals, ScanResult, WorkloadFinding
 
 Document = dict[str, Any]
