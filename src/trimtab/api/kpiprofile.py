@@ -55,7 +55,10 @@ class KPIProfileSpec(ApiModel):
     """The PromQL query that measures the KPI. Without it, the operator uses its default query for the type."""
 
     description: Text | None = None
-    """The meaning of the query's result and its unit, for people."""
+    """The meaning of the query's result, for people."""
+
+    unit: Annotated[str, Field(min_length=1, max_length=32)] | None = None
+    """The unit of the query's result, such as seconds, for people. The default is that of the default query."""
 
     minimize: Bool | None = None
     """True if a lower value is better. The default is false for availability and throughput, true for the others."""

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
+from trimtab.api.quantity import format_short
 from trimtab.intents.constraints import PlanConstraints
 from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.objective import Goal
@@ -37,10 +38,10 @@ class IntentAction(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def _format_value(value: Any) -> str:
-    """Format a value; byte counts keep all their digits."""
+    """Format a value; a number of a million or more is an amount of bytes."""
     if not isinstance(value, float):
         return str(value)
-    return f"{value:.6g}" if abs(value) < 1e6 else f"{value:,.0f}"
+    return f"{value:.6g}" if abs(value) < 1e6 else format_short("memory", value)
 
 
 class Actuator(Protocol):

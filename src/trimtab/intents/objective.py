@@ -32,6 +32,8 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
     """The weight of the objective when not all can be met."""
     measured_by: str = ""
     """The KPIProfile, under which effects are stored."""
+    unit: str = ""
+    """The unit of the value, for people; empty if nobody stated it."""
 
     @property
     def worst_acceptable(self) -> float:

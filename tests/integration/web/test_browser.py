@@ -10,7 +10,7 @@ from harness.peers.browser import ObservedPage, observe_page
 from trimtab.web.app import build_app
 from trimtab.web.auth import LocalAccess
 from trimtab.web.backends.snapshot import DashboardSnapshot, SnapshotBackend
-from trimtab.web.model import Overview, Plot
+from trimtab.web.model import Curve, CurveRole, Overview, Plot
 from trimtab.web.server import serve_dashboard
 from web.scene import scene
 
@@ -97,6 +97,37 @@ async def test_chart_without_data_draws_no_axes(
         await found.visit("/workloads")
         await expect(found.page.get_by_text("The cluster has no workloads yet.")).to_be_visible()
         assert found.errors == []
+
+
+async def test_one_outlier_does_not_flatten_a_chart(browser: Browser) -> None:
+    seconds = tuple(0.1 + 0.001 * place for place in range(200))
+    latency = Plot(
+        unit="seconds",
+        times=tuple(1e9 + 60 * place for place in range(201)),
+        curves=(Curve(role=CurveRole.USED, name="p99", values=(*seconds, 43.0)),),
+    )
+    board = SnapshotBackend(
+        DashboardSnapshot(name="slow", overview=Overview(at=0.0, cpu=latency, memory=Plot(unit="bytes")))
+    )
+    async with (
+        serve_dashboard(build_app(board, LocalAccess()), "127.0.0.1:0") as url,
+        observe_page(browser, url) as found,
+    ):
+        await found.visit("/")
+        note = found.page.locator("figure[data-plot=cpu] .mark-note")
+        await expect(note).to_have_text("One value is above the chart; the highest is 43 seconds.")
+        assert await found.page.evaluate("charts.ends()") == [pytest.approx(0.294 * 3 * 1.06, rel=0.02)]
+        assert found.errors == []
+
+
+async def test_charts_say_that_they_load(clean_page: ObservedPage) -> None:
+    page = clean_page.page
+    await page.route("**/plots/overview", lambda route: None)
+    try:
+        await page.goto(f"{clean_page.url}/")
+        await expect(page.locator("figure[data-plot=cpu] .mark-note")).to_have_text("Loading…")
+    finally:
+        await page.unroute("**/plots/overview")
 
 
 async def test_search_filters_ten_thousand_workloads_while_typing(clean_page: ObservedPage) -> None:

@@ -326,7 +326,7 @@ def test_action_describes_set_parameters_only() -> None:
         parameters={"container": "web", "request": 2.0**27, "limit": None, "from": 2.0**26},
         after=service(),
     )
-    assert action.describe() == "resizeMemory container web, request 134,217,728, from 67,108,864"
+    assert action.describe() == "resizeMemory container web, request 128Mi, from 64Mi"
 
 
 def test_planner_releases_nothing_from_workload_without_requests() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,11 +16,12 @@ from trimtab.store import HistoryRecord
 from trimtab.usage.errors import SourceUnavailable
 from trimtab.usage.pod_ownership import PodOwnerIndex
 from trimtab.usage.source import Capabilities, UsageQuery
-from trimtab.usage.usage import Usage
-from trimtab.web.model import BacktestResult
+from trimtab.usage.trace import Trace
+from trimtab.usage.usage import PodContainer, Usage
+from trimtab.web.model import BacktestResult, CurveRole
 from trimtab.web.views import detail
 from trimtab.web.views.detail import DetailCache
-from trimtab.web.views.timeseries import SizeHistory
+from trimtab.web.views.timeseries import SizeHistory, build_plots, read_usage_history
 from web.entries import entry
 
 SMALL, MIDDLE, LARGE = (Resources(cpu_request=amount) for amount in (100, 200, 300))
@@ -74,6 +75,7 @@ async def test_backtest_is_retried_soon_after_a_source_failure(
     view = WorkloadView(workload=web, containers=web.containers)
     views: Any = SimpleNamespace(
         cluster_name="test",
+        step=60.0,
         store=SimpleNamespace(history=SimpleNamespace(find=no_history)),
         source_for=lambda _: source,
         build_owner_index=lambda: PodOwnerIndex([web]),
@@ -89,3 +91,51 @@ async def test_backtest_is_retried_soon_after_a_source_failure(
     assert await records(1e9 + 61) == fared
     source.away = True
     assert await records(1e9 + 7 * 3600) == fared
+
+
+class Sampling:
+    """A source with a sample of container `app` at every step, of whatever runs under the name."""
+
+    capabilities = Capabilities(history=True)
+
+    def __init__(self) -> None:
+        self.asked: list[UsageQuery] = []
+
+    async def read(self, query: UsageQuery) -> Usage:
+        self.asked.append(query)
+        ones = np.ones((query.steps, 1))
+        return Usage((POD,), query.start, query.step, ones, ones)
+
+
+POD = PodContainer("default", "web-5d89f7c6b4-x7k2p", "app")
+CREATED, NOW = 100_050.0, 100_050.0 + 28 * 60
+
+
+async def read_young(*, finest: float = 60.0) -> tuple[Trace, Sampling]:
+    web, source = workload("web", containers=({"name": "app"},)), Sampling()
+    trace = await read_usage_history(
+        cast("Any", source), PodOwnerIndex([web]), web.key, ["app"], created=CREATED, finest=finest, now=NOW
+    )
+    return trace, source
+
+
+async def test_usage_of_a_young_workload_starts_at_its_creation_in_fine_steps() -> None:
+    trace, source = await read_young()
+    assert (trace.step, trace.steps) == (60.0, 28)
+    assert min(query.start for query in source.asked) > CREATED - 60
+    coarse, _ = await read_young(finest=300.0)
+    assert coarse.step == 300.0
+
+
+async def test_size_curves_step_at_their_changes_and_reach_the_present() -> None:
+    trace, _ = await read_young()
+    changed = NOW - 333.3
+    sizes = SizeHistory(
+        "app", [entry(changed, "applying", MIDDLE, SMALL)], has=SMALL, should=Resources(cpu_request=100)
+    )
+    cpu, _ = build_plots(trace, 0, sizes, now=NOW)
+    requested = next(curve.values for curve in cpu.curves if curve.role is CurveRole.REQUESTED)
+    assert requested[cpu.times.index(changed)] == 0.1
+    assert requested[cpu.times.index(changed) - 1] == 0.2
+    assert cpu.times[-1] == NOW
+    assert all(len(curve.values) == len(cpu.times) for curve in cpu.curves)

@@ -27,6 +27,8 @@ class KpiDefinition:
     """The reason why the KPI cannot be measured; empty if it can."""
     scope: NamespaceScope | None = None
     """The namespace whose series the query may read; None for all."""
+    unit: str = ""
+    """The unit of the values, for people; empty if nobody stated it."""
 
     @property
     def is_from_pods(self) -> bool:
@@ -79,7 +81,13 @@ def resolve_kpi(
     else:
         problem = f"query: is required, because there is no default query for {spec.type}"
     return KpiDefinition(
-        spec.type, spec.less_is_better, query, (spec.endpoint or "").rstrip("/"), problem, scope
+        spec.type,
+        spec.less_is_better,
+        query,
+        (spec.endpoint or "").rstrip("/"),
+        problem,
+        scope,
+        spec.unit or (_LINKERD_UNITS.get(spec.type, "") if query == LINKERD_QUERIES.get(spec.type) else ""),
     )
 
 
@@ -136,3 +144,4 @@ LINKERD_QUERIES: Mapping[KPIType, str] = MappingProxyType(
     }
 )
 """The 99th percentile of latency in milliseconds, and requests per second."""
+_LINKERD_UNITS = {KPIType.LATENCY: "ms", KPIType.THROUGHPUT: "requests/s"}

@@ -129,6 +129,7 @@ def build_goal(
                 tolerance=each.tolerance,
                 weight=settings.objective_weights.get(definition.type, 1.0),
                 measured_by=each.measured_by,
+                unit=definition.unit,
             )
         )
     guardrails = settings.guardrails_for(namespace)

@@ -31,7 +31,7 @@ def build_profile(namespace: str) -> KPIProfileRecord:
         uid="kpi-p99",
         version=1,
         generation=1,
-        spec=KPIProfileSpec(type=KPIType.LATENCY, query=LATENCY, props={"load": LOAD}),
+        spec=KPIProfileSpec(type=KPIType.LATENCY, query=LATENCY, unit="seconds", props={"load": LOAD}),
         problem="",
         status=b"{}",
     )

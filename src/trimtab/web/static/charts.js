@@ -23,9 +23,25 @@ window.charts = (() => {
     return found;
   };
 
+  // The end of the y axis. An outlier must not flatten the rest: beyond three times what 98 % of the visible values stay
+  // below, the axis is cut, and the note below the chart says so.
+  const MEASURED = new Set(["used", "data", "estimate"]), BAND = new Set(["low", "high"]);
+  function highest(plot, [first, last]) {
+    const within = c => c.values.slice(first ?? 0, (last ?? c.values.length) + 1).filter(v => v != null);
+    const values = wanted => plot.curves.filter(c => wanted(c.role)).flatMap(within).sort((a, b) => a - b);
+    const measured = values(role => MEASURED.has(role)), observed = values(role => role === "data" || role === "used");
+    const most = measured.at(-1) ?? 0, basis = observed.length ? observed : measured;
+    const usual = basis[Math.floor((basis.length - 1) * .98)] ?? 0;
+    const size = values(role => !MEASURED.has(role) && !BAND.has(role)).at(-1) ?? 0, end = Math.max(size, 3 * usual);
+    if (most <= end || !end) return { end: Math.max(most, size), cut: "" };
+    const above = measured.filter(v => v > end).length;
+    return { end, cut: `${above === 1 ? "One value is" : `${above} values are`} above the chart; the highest is ${withUnit(plot.unit)(most)}.` };
+  }
+  const withUnit = unit => v => said[unit] || !unit ? say(unit)(v) : `${say(unit)(v)} ${unit}`;
+
   function series(curve, unit) {
     const role = curve.role, stroke = ofRole(role);
-    const look = { label: curve.name, scale: "y", stroke, width: role === "used" ? 1.5 : 2, points: { show: false }, value: (u, v) => say(unit)(v), spanGaps: role === "estimate" || role === "low" || role === "high" };
+    const look = { label: curve.name, scale: "y", stroke, width: role === "used" ? 1.5 : 2, points: { show: false }, value: (u, v) => v == null ? "–" : withUnit(unit)(v), spanGaps: role === "estimate" || role === "low" || role === "high" };
     if (role === "used") look.fill = colour("--used-fill");
     if (DASHED[role]) { look.dash = DASHED[role]; look.width = 1.5; }
     if (STEPPED.has(role)) look.paths = uPlot.paths.stepped({ align: 1 });
@@ -55,7 +71,7 @@ window.charts = (() => {
         setCursor: u => {
           const { events } = drawn.get(figure), left = u.cursor.left;
           const near = left < 0 ? null : events.map(e => [Math.abs(u.valToPos(e.at, "x") - left), e]).sort((a, b) => a[0] - b[0])[0];
-          note.textContent = near && near[0] < 8 ? `${moment(near[1].at)}: ${near[1].what}. ${near[1].text}` : "\u00a0";
+          note.textContent = near && near[0] < 8 ? `${moment(near[1].at)}: ${near[1].what}. ${near[1].text}` : drawn.get(figure).cut || "\u00a0";
         },
         setScale: (u, key) => {
           if (key !== "x") return;
@@ -69,8 +85,12 @@ window.charts = (() => {
     };
   }
 
+  const plotOf = (figure, plot) => drawn.get(figure)?.plot ?? plot;
+  const AXES = { cores: "CPU cores", bytes: "memory", "": "" };
+
   function options(figure, plot) {
     const canvas = figure.querySelector(".canvas"), grid = { stroke: colour("--line"), width: 1 }, along = plot.along;
+    const labelled = label => label ? { label, labelSize: 18, labelFont: "12px system-ui, sans-serif" } : {};
     const ink = { stroke: colour("--soft"), grid, ticks: grid, font: "12px system-ui, sans-serif" };
     const bands = [], roles = plot.curves.map(c => c.role);
     if (roles.includes("high") && roles.includes("low"))
@@ -78,9 +98,14 @@ window.charts = (() => {
     return {
       width: Math.max(canvas.clientWidth, 200), height: figure.classList.contains("tall") ? 250 : 190,
       tzDate: at => uPlot.tzDate(new Date(at * 1e3), "Etc/UTC"),
-      scales: { x: { time: !along }, y: { range: (u, min, max) => [0, (max || 1) * 1.06] } },
-      axes: [{ ...ink, ...(along ? { label: along, labelSize: 18, labelFont: "12px system-ui, sans-serif" } : { space: 70, values: dates }) }, { ...ink, size: 58, values: (u, all) => all.map(say(plot.unit)), ...(plot.unit === "bytes" ? { splits: byteSplits } : {}) }],
-      series: [{ label: along || "Time", value: (u, v) => v == null ? "–" : along ? short(v) : moment(v) }, ...plot.curves.map(c => series(c, plot.unit))],
+      scales: { x: { time: !along }, y: { range: u => {
+        const { end, cut } = highest(plotOf(figure, plot), u.series[0].idxs ?? []);
+        const state = drawn.get(figure);
+        if (state && state.cut !== cut) { state.cut = cut; figure.querySelector(".mark-note").textContent = cut || "\u00a0"; }
+        return [0, (end || 1) * 1.06];
+      } } },
+      axes: [{ ...ink, ...(along ? labelled(along) : { ...labelled("time (UTC)"), space: 70, values: dates }) }, { ...ink, ...labelled(AXES[plot.unit] ?? plot.unit), size: 58, values: (u, all) => all.map(say(plot.unit)), ...(plot.unit === "bytes" ? { splits: byteSplits } : {}) }],
+      series: [{ label: along || "Time (UTC)", value: (u, v) => v == null ? "–" : along ? short(v) : moment(v) }, ...plot.curves.map(c => series(c, plot.unit))],
       bands, cursor: { drag: { x: true, y: false, setScale: true }, focus: { prox: 24 }, points: { size: 6 }, sync: along ? undefined : { key: figure.dataset.source } },
       focus: { alpha: .35 }, legend: { live: true }, plugins: [drawEvents(figure)],
     };
@@ -106,7 +131,7 @@ window.charts = (() => {
       return;
     }
     old?.chart.destroy();
-    const state = { plot, events, zoomed: false, chart: null };
+    const state = { plot, events, zoomed: false, chart: null, cut: "" };
     drawn.set(figure, state);
     state.chart = new uPlot(options(figure, plot), columns(plot), canvas);
   }
@@ -172,5 +197,6 @@ window.charts = (() => {
       if (Math.abs(width - state.chart.width) > 1) state.chart.setSize({ width, height: state.chart.height });
     }
   }).observe(document.body);
-  return { load, redraw };
+  const ends = () => [...drawn.values()].map(({ chart }) => chart.scales.y.max);
+  return { load, redraw, ends };
 })();

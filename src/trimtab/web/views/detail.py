@@ -98,7 +98,13 @@ class DetailCache:
         trace: Trace | None = None
         try:
             trace = await read_usage_history(
-                views.source_for(view), views.build_owner_index(), key, names, now=now
+                views.source_for(view),
+                views.build_owner_index(),
+                key,
+                names,
+                created=view.workload.created,
+                finest=views.step,
+                now=now,
             )
         except UsageError as error:
             log.warning("dashboard.usage_history_unavailable", workload=str(key), error=str(error))
@@ -117,7 +123,7 @@ class DetailCache:
             _build_detail(
                 each,
                 wanted.get(each.name),
-                _build_plots(trace, place, each, wanted.get(each.name), stored),
+                _build_plots(trace, place, each, wanted.get(each.name), stored, now=now),
                 backtests.get(each.name, ()),
             )
             for place, each in enumerate(containers)
@@ -144,12 +150,17 @@ def _build_plots(
     container: Container,
     wanted: Recommendation | None,
     stored: list[HistoryRecord],
+    *,
+    now: float,
 ) -> tuple[Plot, Plot]:
     if trace is None:
         return Plot(unit="cores"), Plot(unit="bytes")
     recommended = wanted.target if wanted else None
     return build_plots(
-        trace, place, SizeHistory(container.name, stored, has=container.resources, should=recommended)
+        trace,
+        place,
+        SizeHistory(container.name, stored, has=container.resources, should=recommended),
+        now=now,
     )
 
 

@@ -21,7 +21,7 @@ from trimtab.intents.effects.fit import add_priors
 from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.effects.samples import decode_state
 from trimtab.intents.state import TargetState
-from trimtab.kube.kinds.custom import IntentKey, IntentRecord
+from trimtab.kube.kinds.custom import IntentKey
 from trimtab.operator.views import OperatorViews, PublishedIntent
 from trimtab.store import PlannerEvent, StoreError
 from trimtab.timing import is_recent
@@ -68,7 +68,7 @@ class IntentViewCache:
         found = views.intents.read()
         async with self._lock:  # a page requests its text and its curves at the same time
             self._cache = {each.record.key: await self._load(views, each, now) for each in found}
-            return tuple(_build_view(each.record, self._cache[each.record.key]) for each in found)
+            return tuple(_build_view(each, self._cache[each.record.key]) for each in found)
 
     def drop_stale(self, now: float) -> None:
         """Drop expired curves: for hundreds of Intents they take tens of MiB, and maybe nobody is watching."""
@@ -93,13 +93,22 @@ class IntentViewCache:
             # Expired at once, so that the next page asks the store again.
             return _CachedIntent(float("-inf"), intent.generation, {}, ())
         states = _parse_states(events)
+        units = _list_units(published)
         objective_plots = {
-            each.name: _plot_objective(each.name, each.value, states) for each in spec.objectives if states
+            each.name: _plot_objective(each.name, each.value, states, unit=units.get(each.name, ""))
+            for each in spec.objectives
+            if states
         }
         return _CachedIntent(now, intent.generation, objective_plots, _build_effects(published, spec, states))
 
 
-def _build_view(intent: IntentRecord, cached: _CachedIntent) -> IntentView:
+def _list_units(published: PublishedIntent) -> dict[str, str]:
+    """List the units of the objectives by their names."""
+    return {each.name: each.unit for each in published.goal.objectives} if published.goal else {}
+
+
+def _build_view(published: PublishedIntent, cached: _CachedIntent) -> IntentView:
+    intent = published.record
     status: dict[str, Any] = msgspec.json.decode(intent.status) or {}
     spec = intent.spec
     if spec is None:
@@ -111,7 +120,7 @@ def _build_view(intent: IntentRecord, cached: _CachedIntent) -> IntentView:
         workload=str(intent.target),
         priority=spec.priority,
         state="active" if spec.active else "paused",
-        objectives=_build_objectives(spec, status, cached.objective_plots),
+        objectives=_build_objectives(spec, status, cached.objective_plots, _list_units(published)),
         plan=_build_plan(plan),
         effects=cached.effects,
         planned=_parse_time(plan.get("madeAt")),
@@ -130,13 +139,14 @@ def _parse_states(events: Sequence[PlannerEvent]) -> list[TimedState]:
 
 
 def _build_objectives(
-    spec: IntentSpec, status: dict[str, Any], objective_plots: Mapping[str, Plot]
+    spec: IntentSpec, status: dict[str, Any], objective_plots: Mapping[str, Plot], units: Mapping[str, str]
 ) -> tuple[ObjectiveView, ...]:
     statuses = {each["name"]: each for each in status.get("objectives") or ()}
     met = {"Met": True, "Missed": False}
     return tuple(
         ObjectiveView(
             name=each.name,
+            unit=units.get(each.name, ""),
             target=each.value,
             now=statuses.get(each.name, {}).get("current"),
             met=met.get(statuses.get(each.name, {}).get("verdict", "")),
@@ -146,9 +156,9 @@ def _build_objectives(
     )
 
 
-def _plot_objective(name: str, target: float, states: Sequence[TimedState]) -> Plot:
+def _plot_objective(name: str, target: float, states: Sequence[TimedState], *, unit: str) -> Plot:
     return Plot(
-        unit="",
+        unit=unit,
         times=tuple(at for at, _ in states),
         curves=(
             Curve(
@@ -183,17 +193,20 @@ def _build_effects(
         return ()
     state = states[-1][1]
     effects = add_priors(published.effects, published.goal, state)
+    units = _list_units(published)
     found = []
     for objective in spec.objectives:
-        name = objective.name
+        name, unit = objective.name, units.get(objective.name, "")
         if state.objectives.get(name) is None or name not in effects.learned_models:
             continue
         if state.cpu:
             amounts = [state.cpu * (0.3 + 2.2 * place / CURVE_POINTS) for place in range(CURVE_POINTS + 1)]
-            found.append(_plot_effect(effects, name, "cores per pod", states, amounts, _get_cpu, _with_cpu))
+            found.append(
+                _plot_effect(effects, name, "cores per pod", unit, states, amounts, _get_cpu, _with_cpu)
+            )
         most = max(4, 2 * state.replicas)
         counts = [float(count) for count in range(1, most + 1)]
-        found.append(_plot_effect(effects, name, "pods", states, counts, _get_pods, _with_pods))
+        found.append(_plot_effect(effects, name, "pods", unit, states, counts, _get_pods, _with_pods))
     return tuple(found)
 
 
@@ -201,6 +214,7 @@ def _plot_effect(
     effects: EffectModels,
     name: str,
     along: str,
+    unit: str,
     states: Sequence[TimedState],
     amounts: Sequence[float],
     get_amount: Callable[[TargetState], float | None],
@@ -229,7 +243,7 @@ def _plot_effect(
         name=f"{along} on {name}",
         points=len(points),
         plot=Plot(
-            unit="",
+            unit=unit,
             along=along,
             times=tuple(along_all),
             curves=(

@@ -25,8 +25,10 @@ from trimtab.web.model import BacktestResult, Curve, CurveRole, CurveValues, Plo
 from trimtab.web.views.resources import parse_sizes
 
 WINDOW = 8 * 86400.0
-STEP = 600.0
-"""The seconds between two points."""
+STEPS = (60.0, 120.0, 300.0, 600.0)
+"""The seconds between two points, for workloads of growing age."""
+MAX_STEPS = WINDOW / STEPS[-1]
+"""The number of points of a curve at most."""
 READ_SECONDS = 2 * 86400.0
 """The seconds of history per read."""
 RESIZE_EVENTS = frozenset({"applying", "applied", "reverted"})
@@ -34,12 +36,24 @@ RESIZE_EVENTS = frozenset({"applying", "applied", "reverted"})
 
 
 async def read_usage_history(
-    source: Source[Any], owners: PodOwnerIndex, key: WorkloadKey, containers: Sequence[str], *, now: float
+    source: Source[Any],
+    owners: PodOwnerIndex,
+    key: WorkloadKey,
+    containers: Sequence[str],
+    *,
+    created: float,
+    finest: float,
+    now: float,
 ) -> Trace:
-    """Read the usage of a workload's containers from the first sample on, taking the highest replica."""
+    """Read the usage of a workload's containers from the first sample on, taking the highest replica.
+
+    Samples before its creation belong to an earlier workload of the same name. Young workloads have more points, at most
+    one in `finest` seconds.
+    """
     recorder = UsageRecorder(key.name, key.namespace)
-    step = STEP if source.capabilities.history else 60.0
-    whole = UsageQuery.last(WINDOW if source.capabilities.history else step, now=now, step=step)
+    age = min(WINDOW, max(now - created, STEPS[0])) if source.capabilities.history else STEPS[0]
+    step = next((each for each in STEPS if finest <= each and age <= each * MAX_STEPS), STEPS[-1])
+    whole = UsageQuery.last(age, now=now, step=step)
     begin = whole.start
     while begin < whole.end:
         end = min(begin + READ_SECONDS, whole.end)
@@ -61,6 +75,11 @@ class SizeHistory:
             (at, after) for at, _, after in _list_changes(container, reversed(history), {"recommended"})
         ]
         self._current, self._recommended = has, should
+
+    def list_times(self, *, since: float, until: float) -> set[float]:
+        """List the times at which a size changed."""
+        changes = [*(at for at, _, _ in self._changes), *(at for at, _ in self._recommendations)]
+        return {at for at in changes if since <= at <= until}
 
     def current_values(
         self, times: Sequence[float], amount: Callable[[Resources], float | None]
@@ -101,9 +120,15 @@ def _step_values(
     return tuple(amounts[place] if place >= 0 else None for place in places.tolist())
 
 
-def build_plots(trace: Trace, place: int, sizes: SizeHistory) -> tuple[Plot, Plot]:
-    """Build the CPU plot in cores and the memory plot in bytes of one container."""
-    times = tuple((trace.start + trace.step * np.arange(trace.steps)).tolist())
+def build_plots(trace: Trace, place: int, sizes: SizeHistory, *, now: float) -> tuple[Plot, Plot]:
+    """Build the CPU plot in cores and the memory plot in bytes of one container, up to now.
+
+    Sizes step at the moments of their changes, which usage need not have a sample for.
+    """
+    sampled = trace.start + trace.step * np.arange(trace.steps)
+    changed = sizes.list_times(since=trace.start, until=now)
+    times = tuple(sorted({*sampled[sampled <= now].tolist(), *changed, max(now, trace.start)}))
+    places = np.searchsorted(sampled, times, side="right") - 1
 
     def plot(unit: str, used: Floats, resource: str, scale: float) -> Plot:
         def read_field(field: str) -> Callable[[Resources], float | None]:
@@ -115,7 +140,7 @@ def build_plots(trace: Trace, place: int, sizes: SizeHistory) -> tuple[Plot, Plo
 
         limits = sizes.current_values(times, read_field("limit"))
         curves = [
-            Curve(role=CurveRole.USED, name="used", values=_curve_values(used)),
+            Curve(role=CurveRole.USED, name="used", values=_curve_values(used[places])),
             Curve(
                 role=CurveRole.REQUESTED,
                 name="request",
