@@ -1,6 +1,7 @@
 """`trimtab operator`: the right-sizing operator, in a cluster or beside one."""
 
 import gc
+import json
 import os
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +21,10 @@ def operator(
     *,
     config: Path | None = None,
     set_: Annotated[tuple[str, ...], Parameter(name="--set")] = (),
-    dry_run: bool = False,
+    dry_run: bool | None = None,
+    metrics_provider: str | None = None,
+    metrics_addr: str | None = None,
+    enable_leader_election: bool | None = None,
     dashboard: str | None = None,
     dashboard_certificate: Path | None = None,
     dashboard_key: Path | None = None,
@@ -49,6 +53,12 @@ def operator(
         be given several times.
     dry_run
         Change nothing, whatever the mode of a policy; the same as --set dryRun=true.
+    metrics_provider
+        The source of usage; the same as --set metricsSource.provider=NAME.
+    metrics_addr
+        The address of the metrics and the probes, such as :8080; the same as --set address=ADDRESS.
+    enable_leader_election
+        Elect a leader among replicas; the same as --set leaderElection.enabled=true.
     dashboard
         Serve the dashboard at this address, such as 127.0.0.1:8090. In a pod, and at an address that other machines
         can reach, viewers log in with a Kubernetes token and RBAC decides what they may do. An address that others
@@ -63,7 +73,16 @@ def operator(
         The kubeconfig file to use instead of $KUBECONFIG or ~/.kube/config; in a pod, neither is needed.
     """
     limit_allocator_arenas()
-    flags = [*set_, *(["dryRun=true"] if dry_run else [])]
+    aliases = {
+        "dryRun": dry_run,
+        "metricsSource.provider": metrics_provider,
+        "address": metrics_addr,
+        "leaderElection.enabled": enable_leader_election,
+    }
+    flags = [
+        *set_,
+        *(f"{path}={json.dumps(value)}" for path, value in aliases.items() if value is not None),
+    ]
     live = ConfigReloader(config, environment=os.environ, flags=flags)
     configure_logging(live.current.logs)
     live.subscribe(lambda now: configure_logging(now.logs))

@@ -80,8 +80,9 @@ class OptimizationPolicySpec(ApiModel):
     """The rules for limits if updateStrategy.updateRequestsOnly is false; their ratio to requests is kept when left
     out."""
 
-    reconciliation_interval: Annotated[Duration, DurationRange("10s", "24h")] = Duration.parse("5m")
-    """The interval between two reconciles of a workload, such as 5m."""
+    reconciliation_interval: Annotated[Duration, DurationRange("10s", "24h")] | None = None
+    """The interval between two reconciles of a workload, such as 5m; reconciliationInterval of the operator when left
+    out."""
 
     @property
     def strategy_name(self) -> str:

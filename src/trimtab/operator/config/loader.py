@@ -22,6 +22,7 @@ from pydantic.alias_generators import to_snake
 from trimtab.api import format_problems
 from trimtab.api.model import ApiModel, nested_model, upgrade_fields
 from trimtab.errors import TrimtabError
+from trimtab.operator.config.aliases import AliasConflictError, expand_aliases
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.yaml_documents import load_yaml
 
@@ -53,7 +54,11 @@ def load_configuration(
 ) -> OperatorConfig:
     """Return the configuration from a file's text, the environment and flags."""
     overrides = [*_read_environment(environment), *_parse_flags(flags)]
-    values, renamed = upgrade_fields(OperatorConfig, _parse_file(text, origin))
+    try:
+        in_file = expand_aliases(_parse_file(text, origin))
+    except AliasConflictError as error:
+        raise ConfigurationError(f"{origin}: {error}") from None
+    values, renamed = upgrade_fields(OperatorConfig, in_file)
     for field in renamed:
         _warn_of_old_name(origin, field.old, field.new)
     for override in overrides:

@@ -368,6 +368,9 @@ class OperatorConfig(ApiModel):
     """The spec of a policy for workloads that no policy selects; every policy takes precedence. Without it they are not
     sized. Its strategy also serves VerticalPodAutoscalers whose workload no policy selects."""
 
+    reconciliation_interval: Annotated[Duration, DurationRange("10s", "24h")] = Duration.parse("5m")
+    """The interval between two reconciles of a workload, for policies that set none."""
+
     limits: OrganisationLimits = OrganisationLimits()
     """The limits that no policy may exceed."""
 

@@ -67,6 +67,8 @@ class EffectivePolicy:
     spec: OptimizationPolicySpec
     rules: PolicyRules
     strategy_spec: StrategySpec
+    reconciliation_interval: float
+    """Seconds between two reconciles of a workload."""
     problem: str = ""
     """The reason why the policy cannot be used; empty if it can."""
 
@@ -217,6 +219,7 @@ def _build(policy: Policy | None, spec: OptimizationPolicySpec, config: Operator
             bounded, SafetyDefaults(oom_history=max(config.learning.history.seconds, DAY))
         ),
         strategy_spec=strategy_spec,
+        reconciliation_interval=(spec.reconciliation_interval or config.reconciliation_interval).seconds,
         # Of a policy that could not be read, the spec is a placeholder: its other problems would mislead.
         problem="; ".join([policy.problem] if policy and policy.problem else problems),
     )

@@ -183,7 +183,7 @@ class SizingReconciler:
                 self._recorder.record_abandoned_change(workload)
             self._status_writer.remove_workload(key)
             return None
-        interval = policy.spec.reconciliation_interval.seconds
+        interval = policy.reconciliation_interval
         if policy.problem:
             outcome = WorkloadOutcome(
                 WorkloadState.SKIPPED, reason=policy.problem, skip_reason=SkipReason.POLICY_INVALID
@@ -228,7 +228,7 @@ class SizingReconciler:
         result = await self._apply(workload, pods, assessment, policy, now)
         if result is None:
             self._status_writer.remove_workload(key)
-            return policy.spec.reconciliation_interval.seconds
+            return policy.reconciliation_interval
         applied = result.annotations.applied.at if result.annotations and result.annotations.applied else None
         held = (
             assessment.no_change_reason
@@ -251,7 +251,7 @@ class SizingReconciler:
             self._metrics.reconciliation_errors.labels(policy.name, "Failed").inc()
         self._status_writer.set_outcome(policy.key, key, outcome)
         return (
-            policy.spec.reconciliation_interval.seconds
+            policy.reconciliation_interval
             if result.requeue_at is None
             # A time that has already passed must not reconcile the same workload in a busy loop.
             else max(result.requeue_at - now, 0.5)
