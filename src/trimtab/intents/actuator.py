@@ -18,6 +18,7 @@ from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.objective import Goal
 from trimtab.intents.state import TargetState
 from trimtab.plugins import Family
+from trimtab.printable import escape_invisible
 
 
 class IntentAction(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -34,7 +35,7 @@ class IntentAction(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         parts = [
             f"{name} {_format_value(value)}" for name, value in self.parameters.items() if value is not None
         ]
-        return f"{self.actuator} {', '.join(parts)}"
+        return escape_invisible(f"{self.actuator} {', '.join(parts)}")
 
 
 def _format_value(value: Any) -> str:

@@ -21,6 +21,7 @@ from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.objective import Goal
 from trimtab.intents.planner import Plan, Planner, SearchBudget
 from trimtab.intents.plugins.codec import (
+    MAX_TEXT_LENGTH,
     InvalidMessageError,
     action_from_message,
     action_to_message,
@@ -37,6 +38,7 @@ from trimtab.intents.plugins.registry import RegisteredPlugin
 from trimtab.intents.state import TargetState
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.plugins import Settings
+from trimtab.printable import shorten
 
 MAX_CANDIDATES = 10
 CALL_TIMEOUT = 1.0
@@ -126,7 +128,9 @@ class RemoteActuator:
             action=action_to_message(action), target=target_to_message(target), state=state_to_message(state)
         )
         answer = self._plugin.call(lambda channel: PERFORM.invoke(channel, request, timeout=EXECUTE_TIMEOUT))
-        return f"plugin {self.name}: {self._plugin.last_error}" if answer is None else answer.blocked_reason
+        if answer is None:
+            return f"plugin {self.name}: {self._plugin.last_error}"
+        return shorten(answer.blocked_reason, MAX_TEXT_LENGTH)
 
     def observe(self, state: TargetState, *, goal: Goal, target: WorkloadKey) -> None:
         """Pass the current state to the plugin, so that it can learn."""

@@ -25,9 +25,12 @@ from trimtab.intents.planner import ExpectedOutcome, Plan, Purpose
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
 from trimtab.intents.state import ContainerSize, PodState, TargetState, count_unplaced
 from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.printable import shorten
 
 MAX_REPLICAS = 1_000_000
 MAX_TEXT_LENGTH = 1000
+MAX_PARAMETER_BYTES = 4096
+"""The most bytes of an action's parameters, which are stored and go into the status."""
 _OPTIONAL_LIMITS = ("max_cpu", "max_memory", "extra_pods", "extra_cpu", "extra_memory", "extra_cpu_in_place",
               "extra_memory_in_place")  # fmt: skip
 
@@ -201,6 +204,10 @@ def constraints_from_message(message: pb.Constraints) -> PlanConstraints:
 
 def action_from_message(message: pb.Action, *, before: TargetState) -> IntentAction:
     """Convert an action that a plugin proposes in a state. Unknown objectives stay unknown, whatever it claims."""
+    if (size := message.parameters.ByteSize()) > MAX_PARAMETER_BYTES:
+        raise InvalidMessageError(
+            f"the parameters of an action have {size} bytes, more than {MAX_PARAMETER_BYTES}"
+        )
     after = state_from_message(message.after)
     if invented := after.objectives.keys() - before.objectives.keys():
         raise InvalidMessageError(f"objective {min(invented)} is not an objective of the Intent")
@@ -247,7 +254,7 @@ def plan_from_message(message: pb.PlanResponse, *, goal: Goal, before: TargetSta
         purpose=Purpose.RELEASE if _is_release(before, state, goal) else purpose,
         actions=tuple(actions),
         # The texts go into the status of the Intent, whose size is limited by the API server.
-        why=tuple(words[:MAX_TEXT_LENGTH] for words in message.why[:16]),
+        why=tuple(shorten(words, MAX_TEXT_LENGTH) for words in message.why[:16]),
         outcomes=_outcomes_from_messages(message.outcomes, goal),
         cost=_check_finite(message.cost, "cost"),
         saved=_check_finite(message.saved, "saved"),

@@ -35,6 +35,7 @@ from trimtab.intents.plugins.protocol import (
     dial,
     listen,
 )
+from trimtab.printable import shorten
 from trimtab.timing import Backoff
 
 log = structlog.get_logger(__name__)
@@ -51,6 +52,9 @@ REGISTER_INTERVAL = 30.0
 """The seconds after which a plugin should register again."""
 MAX_PLUGINS = 64
 """The most plugins, because each has a channel and is called for every plan."""
+
+MAX_NAME_LENGTH = 63
+MAX_ERROR_LENGTH = 1000
 
 MAX_ENDPOINT = 300
 """The most characters of an endpoint: a DNS name has at most 253."""
@@ -88,6 +92,7 @@ class RegisteredPlugin:
             return None
 
     def mark_failed(self, why: str) -> None:
+        why = shorten(why, MAX_ERROR_LENGTH)  # it quotes the plugin, and goes into logs and statuses
         with self._lock:
             if not self.last_error:
                 log.warning("plugin.unavailable", plugin=self.info.name, reason=why)
@@ -124,6 +129,7 @@ class PluginRegistry:
 
     def _authorize(self, info: pb.PluginInfo, caller: Caller) -> None:
         if problem := find_registration_problem(info, caller, self._allowed_endpoints):
+            problem = shorten(problem, MAX_ERROR_LENGTH)
             log.warning("plugin.registration_rejected", reason=problem, caller=caller.address)
             raise CallRefusedError(problem)
 
@@ -218,7 +224,7 @@ class PluginRegistry:
                     f"the plugin reports that it is {reply.name!r} and speaks {', '.join(reply.versions)}"
                 )
             else:
-                info.group = reply.group or info.name
+                info.group = shorten(reply.group, MAX_NAME_LENGTH) or info.name
                 plugin.mark_available()
         plugin.check_at = now + CHECK_BACKOFF.delay(plugin.failures + 1)
 
@@ -249,8 +255,8 @@ def find_plugin_problem(info: pb.PluginInfo) -> str:
     """Describe the problem of a plugin's info; empty if there is none."""
     if info.type not in {pb.PLUGIN_TYPE_ACTUATOR, pb.PLUGIN_TYPE_PLANNER}:
         return "type: must be an actuator or a planner"
-    if not _NAME.fullmatch(info.name) or len(info.name) > 63:
-        return f"name: {info.name!r} must be lower-case letters, digits and dashes"
+    if not _NAME.fullmatch(info.name) or len(info.name) > MAX_NAME_LENGTH:
+        return f"name: {info.name[:MAX_NAME_LENGTH]!r} must be lower-case letters, digits and dashes"
     if len(info.endpoint) > MAX_ENDPOINT or not _ENDPOINT.fullmatch(info.endpoint):
         return f"endpoint: {info.endpoint[:MAX_ENDPOINT]!r} must be HOST:PORT or unix:PATH"
     if VERSION not in info.versions:
