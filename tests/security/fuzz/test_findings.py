@@ -60,6 +60,13 @@ def _name_container(name: str) -> str:
         ("manifests", b'{"spec":{"containers":[{"name":"sidecar","controlledResources":[]}]}}'),
         ("quantities", b"1\x1b[2J"),
         ("quantities", b"x" * 50_000),
+        ("kubeconfigs", b"current-context: %s" % (b"x" * 12_000)),
+        (
+            "kubeconfigs",
+            b"contexts: [%s]" % b",".join(b"{name: '%d%s'}" % (n, b"x" * 200) for n in range(100)),
+        ),
+        ("kubeconfigs", b"[" * 65_536),
+        ("manifests", b"[" * 65_536),
         ("durations", b"1h\n---\n"),
         ("promql", b'x{a=~"%s"}' % (b"$+(+" * 1000)),
         ("scoped-promql", b"h{\xe2\x80\xae"),

@@ -31,6 +31,9 @@ from trimtab.kube.errors import ConfigError
 
 T = TypeVar("T")
 
+_MAX_SHOWN = 10
+"""The most contexts that a message names."""
+
 
 @dataclass(frozen=True)
 class KubeconfigEntry(Generic[T]):
@@ -89,7 +92,9 @@ class Kubeconfig:
         return name, self.contexts[name]
 
     def _names(self) -> str:
-        return ", ".join(sorted(self.contexts)) or "none"
+        shown = sorted(self.contexts)[:_MAX_SHOWN]
+        more = len(self.contexts) - len(shown)
+        return ", ".join(shown) + (f" and {more} more" if more else "") or "none"
 
     def get_cluster(self, context: KubeconfigEntry[KubeconfigContext]) -> KubeconfigEntry[KubeconfigCluster]:
         name = context.value.cluster

@@ -5,7 +5,7 @@ Unknown fields are ignored, as kubectl does. Secret values are wrapped at once, 
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import yaml
@@ -74,26 +74,30 @@ class KubeconfigUser(msgspec.Struct, frozen=True, rename="kebab"):
     auth_provider: AuthProvider | None = None
 
 
+_Name = Annotated[str, msgspec.Meta(max_length=253)]
+"""Messages quote names; those of real clusters have about a hundred characters."""
+
+
 class KubeconfigContext(msgspec.Struct, frozen=True):
     """A named combination of a cluster, a user and a namespace."""
 
-    cluster: str = ""
-    user: str = ""
+    cluster: _Name = ""
+    user: _Name = ""
     namespace: str = ""
 
 
 class _NamedCluster(msgspec.Struct, frozen=True):
-    name: str
+    name: _Name
     cluster: KubeconfigCluster = KubeconfigCluster()
 
 
 class _NamedUser(msgspec.Struct, frozen=True):
-    name: str
+    name: _Name
     user: KubeconfigUser = KubeconfigUser()
 
 
 class _NamedContext(msgspec.Struct, frozen=True):
-    name: str
+    name: _Name
     context: KubeconfigContext = KubeconfigContext()
 
 
@@ -101,7 +105,7 @@ class KubeconfigFile(msgspec.Struct, frozen=True, rename="kebab"):
     clusters: tuple[_NamedCluster, ...] = ()
     users: tuple[_NamedUser, ...] = ()
     contexts: tuple[_NamedContext, ...] = ()
-    current_context: str = ""
+    current_context: _Name = ""
 
 
 def decode_kubeconfig(content: bytes, path: Path) -> KubeconfigFile:
