@@ -214,6 +214,8 @@ class ChangeExecutor:
         `collect_signals` is called only if a change is under way or would start: its queries would be a burden for each
         of thousands of workloads without a change.
         """
+        # The result where all rounds are used: the rest waits a second, so that one workload does not hold up the
+        # others.
         result = ReconcileResult(state=WorkloadState.APPLYING, requeue_at=now + 1)
         if key in self._in_flight:
             return replace(result, reason=_IN_FLIGHT)
@@ -231,6 +233,7 @@ class ChangeExecutor:
                 decision = decide(observation)
                 if collect_signals and self._needs_signals(decision, observation):
                     desired = replace(desired, harm_signals=await collect_signals())
+                    # Once for each reconcile: a decision that needs signals needs them in every round.
                     collect_signals = None
                 elif found := await self._carry_out(decision, observation, memory, done):
                     result = found
@@ -240,6 +243,7 @@ class ChangeExecutor:
             result = ReconcileResult(state=WorkloadState.FAILED, reason=describe(error), requeue_at=again)
         finally:
             self._in_flight.discard(key)
+            # Most workloads are in sync, and there may be tens of thousands of them.
             if not memory.is_needed:
                 self._memories.pop(key, None)
         # A reconcile that failed half-way reports the last annotations that it knows.
@@ -314,6 +318,7 @@ class ChangeExecutor:
                 is_done, wait = await self._attempt(action, decision, observation, memory)
                 if wait:
                     return wait
+                # The record was old, and the other actions were decided on it, too.
                 if not is_done:
                     break
                 done.append(action)
@@ -401,6 +406,7 @@ class ChangeExecutor:
                     after,
                     memory.requester,
                 )
+                # Before the request: its response may be lost although the server wrote the annotations.
                 memory.unconfirmed = written, workload.version
                 text = encode_change_annotations(after, uid=workload.uid)
                 record = await self._cluster.annotate(workload, text)
@@ -420,6 +426,7 @@ class ChangeExecutor:
             # The object is gone, and its record soon will be; or one of several API servers cannot resize pods yet.
             return _wait(observation, f"{_describe_write(action)} failed: {error.message}", DEADLINES.poll)
         if is_lost_race(error):
+            # Nearly always the informer was a moment behind, so that the next attempt need not wait long.
             seconds = memory.record_failure(first=1)
             many = memory.failures >= MANY_CONFLICTS
             waiting = _wait(observation, _ALWAYS_CONFLICT if many else _CONFLICT, seconds)
@@ -427,6 +434,7 @@ class ChangeExecutor:
         if error.transient or isinstance(error, Unauthorized):
             raise error
         message = f"{_describe_write(action)} failed: {' '.join(error.message.split())}"
+        # The status of a quota is that of a missing permission (403): only the text tells them apart.
         if "exceeded quota" in message:
             message += "; raise the quota or lower resourceBounds"
         if isinstance(error, FieldManagerConflict) and "takeOwnership" not in message:

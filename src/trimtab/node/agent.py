@@ -180,6 +180,7 @@ class NodeAgent:
             due += PERIOD
             if due < loop.time():
                 self._late_rounds.inc()
+                # Late rounds are not made up for: several at once would measure the same second again.
                 due = loop.time()
             await asyncio.sleep(due - loop.time())
 

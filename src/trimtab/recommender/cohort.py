@@ -154,6 +154,7 @@ class Cohort(ABC):
 
     def forget(self, names: Iterable[WorkloadContainer]) -> None:
         """Forget these containers."""
+        # The row stays as it is until the arrays grow: moving all others would copy them for each deleted container.
         for name in names:
             self._rows.pop(name, None)
 
@@ -205,6 +206,7 @@ class Cohort(ABC):
         parts = {name: type(part)(rows.containers, part.settings) for name, part in self._parts.items()}
         for name, part in parts.items():
             data: bytes = getattr(rows, name)
+            # States of earlier versions have no data of parts that were added later.
             if data or name not in _OPTIONAL_PARTS:
                 part.restore(data)
         self._parts = parts

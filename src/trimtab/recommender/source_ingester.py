@@ -228,6 +228,7 @@ class SourceIngester:
         await self._warm_up()
         end = self._last_step(now)
         horizon = max(self._schedule.backfill_period, self._schedule.max_lateness)
+        # After a long outage only as much history is read as a new container gets: more would delay present samples.
         for cohort in self._own_cohorts():
             if now - cohort.ingested_until > horizon:
                 cohort.ingested_until = (

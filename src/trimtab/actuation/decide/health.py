@@ -171,6 +171,7 @@ def compare_health(
         return HealthComparison(
             unknown=f"guardrail {', '.join(missing)} cannot be evaluated; check its query"
         )
+    # Pods that have only just become unready may still recover: no reason to revert, and none to go on either.
     if _explain_unready(before, now, [max(each, DEADLINES.startup) for each in unready]):
         return HealthComparison(unknown=_format_unready(before, now, len(unready)))
     return HealthComparison()
@@ -195,6 +196,7 @@ def _explain_restarts(
         then, before.watched, counted, now.watched
     ):
         return ""
+    # Trouble that began in the hour before the change is not its fault, but the rate of a whole day hides it.
     in_hour = getattr(before, f"{kind}_in_hour")
     if in_hour and not is_more_than_chance(in_hour, before.watched_in_hour, counted, now.watched):
         return ""
@@ -236,6 +238,7 @@ def _binomial_tail(count: int, *, of: int, probability: float) -> float:
     """Return the probability of at least this many successes in a number of trials with the same chance."""
     if probability >= 1.0:
         return 1.0
+    # In logarithms: the binomial coefficients of a thousand pods are larger than any float.
     yes, no = math.log(probability), math.log1p(-probability)
     return math.fsum(
         math.exp(

@@ -163,6 +163,7 @@ def new_change(observation: Observation) -> OngoingChange:
 
 def exceeds_annotation_size(observation: Observation) -> bool:
     """Return whether the annotations of the new change are too large: pods of many sizes are remembered one by one."""
+    # A change whose previous sizes do not fit in the annotations could not be reverted.
     marked = msgspec.structs.replace(observation.annotations, change=new_change(observation))
     encoded = encode_change_annotations(marked, uid=observation.workload.uid)
     return sum(map(len, encoded.values())) > MAX_BYTES
@@ -195,6 +196,7 @@ def choose_canaries(observation: Observation, pods: Sequence[Pod]) -> tuple[str,
     wanted = math.ceil(len(pods) * observation.strategy.canary.percent / 100)
     if observation.desired.is_urgent or wanted >= len(pods):
         return ()
+    # A pod that was not ready before the change cannot show whether the change did harm.
     ready_first = sorted(pods, key=lambda pod: not pod.ready)
     return tuple(pod.name for pod in ready_first[: min(wanted, MAX_CANARIES)])
 
@@ -297,6 +299,7 @@ def _build_change(
         choose_canaries(observation, list_resizable(observation, live, after)) if choice.allows_canary else ()
     )
     window = int(observation.strategy.canary.observation.seconds)
+    # These return to a size of their own if the change is reverted, not to that of the workload.
     different = (
         [pod for pod in live if not has_size(pod, before)]
         if choice.method is not UpdateMethod.TEMPLATE

@@ -180,8 +180,7 @@ class AStar:
             ]
             return self._build_plan(state, goal, found, Purpose.RELEASE, reason)
         # Without an informative objective, releases would continue until a miss that no model explains. An
-        # availability shows
-        # failing pods, but not pods that have too little.
+        # availability shows failing pods, but not pods that have too little.
         informative = [
             each
             for each in goal.objectives

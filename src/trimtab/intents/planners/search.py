@@ -164,6 +164,8 @@ class Search:
                 if self._expanded >= self._budget.max_states or self._budget.is_expired():
                     return False
                 for child in self._first_children[at] if node is self._start else self._children(node, at):
+                    # Fewer actions first, then the order of creation: equal costs would otherwise compare nodes, which
+                    # have no order.
                     heappush(heap, (least_of(child), len(child.actions), order, child))
                     order += 1
         return True

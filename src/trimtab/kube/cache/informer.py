@@ -261,6 +261,7 @@ class Informer(Generic[R]):
     def _relist(self) -> None:
         """Begin with a new list, now if there is a connection, which then ends."""
         self._version = None
+        # There may be no connection at the moment; the next one begins with a list anyway.
         with suppress(RuntimeError):
             self._connection.reschedule(asyncio.get_running_loop().time())
 
@@ -357,6 +358,8 @@ class Informer(Generic[R]):
                     cache.put(record, listed=listed is not None)
                     if listed is not None:
                         listed.add(record.uid)
+                # The objects of a streamed list come in any order: to resume from one of their versions would lose
+                # others.
                 if listed is None and batch:
                     self._version = batch[-1].object.metadata.resource_version
                 events.inc(len(batch))

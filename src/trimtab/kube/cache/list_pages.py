@@ -96,6 +96,7 @@ async def list_records(
                 resource, namespace=namespace, labels=labels, fields=fields, accept=projection.accept_list
             ):
                 for record in decoder.decode(raw)[0]:
+                    # A caller that counts or sums would otherwise count the pages before the restart twice.
                     if attempt == 1 or record.uid not in known:
                         known.add(record.uid)
                         yield record

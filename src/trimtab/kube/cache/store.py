@@ -116,6 +116,7 @@ class Cache(Generic[R]):
 
     def _notify(self, old: R | None, new: R | None) -> None:
         for handler in self._handlers:
+            # An error in one handler must not end the informer, on which all others depend.
             try:
                 handler(old, new)
             except Exception:
