@@ -92,6 +92,8 @@ def build_app(
             page("/plots/intents", pages.intents_plots),
             page("/nodes", pages.nodes),
             page("/parts/nodes", pages.nodes_part),
+            page("/nodes/{name}", pages.node),
+            page("/parts/nodes/{name}", pages.node_part),
             page("/history", pages.history),
             page("/parts/history", pages.history_part),
             page("/changes", pages.changes),

@@ -17,6 +17,7 @@ from trimtab.web.backends.snapshot import take_snapshot
 from trimtab.web.model import HistoryEntry, Plot, WorkloadDetail, WorkloadRow
 from trimtab.web.rendering import PageError, TemplateRenderer
 from trimtab.web.sessions import Session, SessionStore, current_session
+from trimtab.web.views.node_table import COLUMNS, NodeQuery, select_page
 from trimtab.web.views.table_query import TableQuery, WorkloadTable
 
 KEEP_ALIVE = 15.0
@@ -141,14 +142,34 @@ class Pages:
         return _render_plots(plots)
 
     async def nodes(self, request: web.Request) -> web.Response:
-        return self._render_page(
-            "nodes.html", request, nodes=await self._backend.nodes(), now=self._backend.observed_at
-        )
+        return self._render_page("nodes.html", request, **await self._nodes_context(request))
 
     async def nodes_part(self, request: web.Request) -> web.Response:
-        return self._render_page(
-            "parts/nodes.html", request, nodes=await self._backend.nodes(), now=self._backend.observed_at
-        )
+        return self._render_page("parts/nodes.html", request, **await self._nodes_context(request))
+
+    async def _nodes_context(self, request: web.Request) -> dict[str, object]:
+        nodes, query = await self._backend.nodes(), NodeQuery.parse(_read_query(request))
+        return {
+            "nodes": nodes,
+            "query": query,
+            "page": select_page(nodes, query),
+            "columns": COLUMNS,
+            "now": self._backend.observed_at,
+        }
+
+    async def node(self, request: web.Request) -> web.Response:
+        return self._render_page("node.html", request, **await self._node_context(request))
+
+    async def node_part(self, request: web.Request) -> web.Response:
+        return self._render_page("parts/node.html", request, **await self._node_context(request))
+
+    async def _node_context(self, request: web.Request) -> dict[str, object]:
+        name = request.match_info["name"]
+        found = next((node for node in await self._backend.nodes() if node.name == name), None)
+        if found is None:
+            reason = "; ".join(filter(None, ["the cluster has no such node", self._backend.problem]))
+            raise PageError(404, f"Node {name}: {reason}")
+        return {"node": found, "now": self._backend.observed_at}
 
     async def history(self, request: web.Request) -> web.Response:
         return self._render_page("history.html", request, **await self._history_context(request))

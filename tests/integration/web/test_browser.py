@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Route, expect
@@ -10,7 +11,7 @@ from harness.peers.browser import ObservedPage, observe_page
 from trimtab.web.app import build_app
 from trimtab.web.auth import LocalAccess
 from trimtab.web.backends.snapshot import DashboardSnapshot, SnapshotBackend
-from trimtab.web.model import Curve, CurveRole, Overview, Plot
+from trimtab.web.model import Curve, CurveRole, NodeSummary, Overview, Plot
 from trimtab.web.server import serve_dashboard
 from web.scene import scene
 
@@ -241,7 +242,7 @@ async def test_live_updates_resume_after_a_proxy_error(browser: Browser, url: st
         await found.visit("/nodes")
         await expect(live).to_have_text("not connected")
         await page.unroute("**/changes")
-        async with page.expect_request("**/parts/nodes"):  # what was missed meanwhile
+        async with page.expect_request("**/parts/nodes?*"):  # what was missed meanwhile
             await expect(live).to_have_text("live")
 
 
@@ -257,8 +258,35 @@ async def test_changes_between_page_and_stream_are_shown(browser: Browser) -> No
             await route.continue_()
 
         await found.page.route("**/changes", late, times=1)
-        async with found.page.expect_request("**/parts/nodes"):
+        async with found.page.expect_request("**/parts/nodes?*"):
             await found.visit("/nodes")
+        assert found.errors == []
+
+
+async def test_nodes_page_shows_five_thousand_nodes(browser: Browser) -> None:
+    nodes = tuple(
+        NodeSummary(name=f"node-{number:04d}", cpu=5000.0, cpu_requested=number, memory=1.0, pods=1)
+        for number in range(5000)
+    )
+    board = SnapshotBackend(msgspec.structs.replace(SCENE, nodes=nodes))
+    async with (
+        serve_dashboard(build_app(board, LocalAccess()), "127.0.0.1:0") as url,
+        observe_page(browser, url) as found,
+    ):
+        await found.visit("/nodes")
+        page = found.page
+        await expect(page.locator("#count")).to_have_text("5,000")
+        await expect(page.locator("a.row").first).to_have_text("node-4999")
+        heat_map = page.locator("svg.heat")
+        box = await heat_map.bounding_box()
+        assert box
+        assert box["height"] < 450
+        # The square of the last row is at the end of the map.
+        await heat_map.click(position={"x": box["width"] - 4, "y": box["height"] - 4})
+        await expect(page.locator("a.row:focus")).to_have_text("node-0000")
+        await page.locator("a.row:focus").press("Enter")
+        await expect(page.get_by_role("heading", level=1)).to_have_text("node-0000")
+        await expect(page.locator("a[aria-current=page]")).to_have_text("Nodes")
         assert found.errors == []
 
 
@@ -272,6 +300,6 @@ async def test_hidden_tab_closes_its_stream(fresh: ObservedPage) -> None:
     }"""
     async with page.expect_event("requestfailed", lambda request: request.url.endswith("/changes")):
         await page.evaluate(hide, True)
-    async with page.expect_request("**/parts/nodes"), page.expect_request("**/changes"):
+    async with page.expect_request("**/parts/nodes?*"), page.expect_request("**/changes"):
         await page.evaluate(hide, False)
     await expect(page.locator("#live")).to_have_text("live")

@@ -1,22 +1,22 @@
-// Search the workload table while typing. Not with htmx, which notifies each of a thousand removed elements: that took most
+// Search the table of workloads or nodes while typing. Not with htmx, which notifies each of a thousand removed elements: that took most
 // of the time from key press to display.
 "use strict";
 (() => {
-  const query = document.getElementById("query"), rows = document.getElementById("rows");
+  const query = document.getElementById("query"), rows = document.getElementById("rows"), path = query.getAttribute("action");
 
   async function list(button, stay) {
     const said = new FormData(query, button);
     // A new filter or order starts at the first page.
     if (!stay) said.set("page", "1");
     const words = new URLSearchParams([...said].filter(([, value]) => value));
-    const answer = await fetch(`/parts/workloads?${words}`, { headers: { "HX-Request": "true" } });
+    const answer = await fetch(`/parts${path}?${words}`, { headers: { "HX-Request": "true" } });
     if (answer.status === 401) return location.assign("/login");
     const text = await answer.text();
     if (!answer.ok) return page.say(text);
     page.leave(rows);
     rows.innerHTML = text;
     page.comeBack(rows);
-    history.replaceState(null, "", `/workloads?${words}`);
+    history.replaceState(null, "", `${path}?${words}`);
   }
 
   // One request at a time, then the latest query: fast typing waits for one response, not for ten.
@@ -38,6 +38,17 @@
   query.addEventListener("submit", event => {
     event.preventDefault();
     listed(event.submitter, event.submitter?.name === "page");
+  });
+  // The squares of a heat map are in the order of the rows: a click leads to the row of the square.
+  rows.addEventListener("click", async event => {
+    const map = event.target.closest("svg.heat");
+    if (!map) return;
+    const { left, top, width } = map.getBoundingClientRect(), { columns, rows: perPage, count } = map.dataset;
+    const side = width / columns, place = Math.floor((event.clientY - top) / side) * columns + Math.floor((event.clientX - left) / side);
+    if (place >= count) return;
+    document.getElementById("page-number").value = Math.floor(place / perPage) + 1;
+    await listed(null, true);
+    rows.querySelectorAll("a.row")[place % perPage]?.focus();
   });
   document.body.addEventListener("news", () => listed(null, true));
 })();

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,20 @@ SORTS: Mapping[str, SortKey] = {
 DEFAULT = "-saving"
 
 
+def parse_page(given: Mapping[str, str]) -> int:
+    # Python refuses to convert thousands of digits, with an exception that would be an error 500.
+    page = given.get("page", "1")
+    return max(1, int(page)) if page.isdecimal() and len(page) < 7 else 1
+
+
+def toggle_sort(sort: str, column: str, *, ascending_first: AbstractSet[str]) -> str:
+    """Return the sort order after a click on a column: names ascending and amounts descending first, then reversed."""
+    first, other = column, f"-{column}"
+    if column not in ascending_first:
+        first, other = other, first
+    return other if sort == first else first
+
+
 @dataclass(frozen=True, slots=True)
 class TableQuery:
     """The query of a viewer; invalid values become the defaults."""
@@ -49,15 +64,14 @@ class TableQuery:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> TableQuery:
-        sort, page = given.get("sort", DEFAULT), given.get("page", "1")
+        sort = given.get("sort", DEFAULT)
         return cls(
             text=given.get("q", "")[:200].strip(),
             state=given.get("state", ""),
             namespace=given.get("namespace", ""),
             risk=given.get("risk", "") == "1",
             sort=sort if sort.removeprefix("-") in SORTS else DEFAULT,
-            # Python refuses to convert thousands of digits, with an exception that would be an error 500.
-            page=max(1, int(page)) if page.isdecimal() and len(page) < 7 else 1,
+            page=parse_page(given),
         )
 
     @property
@@ -69,10 +83,7 @@ class TableQuery:
         return self.sort.removeprefix("-")
 
     def toggle_sort(self, column: str) -> str:
-        """Return the sort order after a click on a column: names ascending and amounts descending first, then reversed."""
-        first = column if column in {"name", "state"} else f"-{column}"
-        other = f"-{column}" if column in {"name", "state"} else column
-        return other if self.sort == first else first
+        return toggle_sort(self.sort, column, ascending_first={"name", "state"})
 
 
 @dataclass(frozen=True, slots=True)
