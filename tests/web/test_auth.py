@@ -35,8 +35,8 @@ class Willing(SnapshotBackend):
         self.read_only_reason = ""
         self.acts: list[str] = []
 
-    async def workload(self, key: WorkloadKey) -> WorkloadDetail | None:
-        found = await super().workload(key)
+    async def workload(self, key: WorkloadKey, *, wait: bool = True) -> WorkloadDetail | None:
+        found = await super().workload(key, wait=wait)
         return msgspec.structs.replace(found, acts={WorkloadAction.HOLD: ""}) if found else None
 
     async def run_action(self, act: object, key: object, *, who: str, why: str) -> str:

@@ -126,7 +126,12 @@ def _compute_request(
         # Without the tolerance a target of 100m that arithmetic made 100.0000001m would become 101m.
         target = max(ceil(context.proposed.target - ROUNDING_TOLERANCE), 1)
         trail.add_step(
-            context, "strategy", context.request, target, why="target", source=f"strategy {strategy}"
+            context,
+            "strategy",
+            context.request,
+            target,
+            why=_describe_target(context.request, target),
+            source=f"strategy {strategy}",
         )
         amount = _run_guards(DEADBAND_GUARDS, target, context, trail)
         return amount if isinstance(amount, NoChange) else _apply_floors(amount, context, found, trail)
@@ -163,6 +168,17 @@ def _apply_floors(
             trail.add_step(context, floor.name, amount, least, why=floor.why, source=floor.source)
             amount = least
     return _run_guards(CHANGE_GUARDS, amount, context, trail)
+
+
+def _describe_target(request: int | None, target: int) -> str:
+    if not request:
+        return "the strategy asks for this amount, and nothing is requested now"
+    change = target / request - 1
+    if abs(change) < 0.005:
+        return "the strategy asks for what is requested now"
+    if change > 1:
+        return f"the strategy asks for {change + 1:.1f} times what is requested now"
+    return f"the strategy asks for {abs(change):.0%} {'less' if change < 0 else 'more'} than is requested now"
 
 
 def _run_guards(

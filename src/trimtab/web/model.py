@@ -197,6 +197,8 @@ class WorkloadDetail(ViewRecord, frozen=True, kw_only=True):
     """The actions that make sense now, each with the reason why it is blocked, or an empty text."""
     problem: str = msgspec.field(name="trouble", default="")
     """The problem that leaves these details incomplete; empty if there is none."""
+    loading: bool = False
+    """True if the past of the containers is still to be read."""
 
 
 class ObjectiveView(ViewRecord, frozen=True, kw_only=True):

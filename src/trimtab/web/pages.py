@@ -84,7 +84,7 @@ class Pages:
 
     async def workload(self, request: web.Request) -> web.Response:
         return self._render_page(
-            "workload.html", request, part=False, **await self._workload_context(request)
+            "workload.html", request, part=False, **await self._workload_context(request, wait=False)
         )
 
     async def workload_part(self, request: web.Request) -> web.Response:
@@ -99,8 +99,8 @@ class Pages:
             plots |= {f"{each.name}/cpu": each.cpu, f"{each.name}/memory": each.memory}
         return _render_plots(plots, [entry for entry in found.events if entry.what != "recommended"])
 
-    async def _workload_context(self, request: web.Request) -> dict[str, object]:
-        found = await self._require_workload(request)
+    async def _workload_context(self, request: web.Request, *, wait: bool = True) -> dict[str, object]:
+        found = await self._require_workload(request, wait=wait)
         return {
             "found": found,
             "may": await self._list_allowed([found.row.key]),
@@ -113,10 +113,10 @@ class Pages:
             return frozenset()
         return await self._permissions.filter_allowed(current_session.get().viewer, keys)
 
-    async def _require_workload(self, request: web.Request) -> WorkloadDetail:
+    async def _require_workload(self, request: web.Request, *, wait: bool = True) -> WorkloadDetail:
         params = request.match_info
         key = WorkloadKey(params["kind"], params["namespace"], params["name"])
-        found = await self._backend.workload(key)
+        found = await self._backend.workload(key, wait=wait)
         if found is None:
             reason = "; ".join(filter(None, ["this workload does not exist", self._backend.problem]))
             raise PageError(404, f"{key}: {reason}")

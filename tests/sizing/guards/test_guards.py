@@ -900,7 +900,7 @@ def test_explanation_lists_steps_from_strategy_to_result() -> None:
         around=recommend_autoscaled(0.3),
     )
     assert found.text.splitlines()[:3] == [
-        "cpu strategy: 1000m -> 238m: target [strategy test]",
+        "cpu strategy: 1000m -> 238m: the strategy asks for 76% less than is requested now [strategy test]",
         "cpu utilisation: 238m -> 375m: keeps the HPA's utilisation at or below 80% [HPA web]",
         "cpu largest step: 375m -> 500m: one change removes at most 50% [policy changes.cpu]",
     ]

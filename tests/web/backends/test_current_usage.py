@@ -284,3 +284,27 @@ def test_sum_by_pod_omits_pods_with_only_one_resource() -> None:
         memory=np.array([[1e8, 2e8, 3e8, nan], [nan, 4e8, 3e8, nan]]),
     )
     assert sum_by_pod(usage) == {("shop", "web"): PodUsageSample(0.5, 5e8, NOW + 60)}
+
+
+async def test_workload_page_opens_before_its_past_is_read() -> None:
+    """The page was blank for as long as the source took to answer."""
+    released = asyncio.Event()
+    async with one_namespace_managed() as scene:
+        await scene.board.refresh()
+        row = next(row for row in await scene.board.workloads() if row.namespace == MANAGED)
+        path = f"/workloads/{row.namespace}/{row.kind}/{row.name}"
+        read = scene.stage.usage_source.read
+
+        async def slow(ask: UsageQuery, **given: Any) -> Usage:
+            await released.wait()
+            return await read(ask, **given)
+
+        scene.answer(slow)
+        async with asyncio.timeout(30):
+            page = await scene.page(path)
+        assert "is loading" in page
+        assert 'hx-trigger="load, ' in page
+        released.set()
+        loaded = await scene.page(f"/parts{path}")
+        assert "is loading" not in loaded
+        assert 'hx-trigger="load, ' not in await scene.page(path)

@@ -86,7 +86,9 @@ async def test_backtest_is_retried_soon_after_a_source_failure(
         (found,) = await details.get(views, view, now=now)
         return found.backtest
 
+    assert details.get_known(view, now=1e9) is None
     assert await records(1e9) == ()
+    assert details.get_known(view, now=1e9) is not None
     source.away = False
     assert await records(1e9 + 61) == fared
     source.away = True

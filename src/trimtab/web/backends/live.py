@@ -37,7 +37,7 @@ from trimtab.web.model import (
     WorkloadDetail,
     WorkloadRow,
 )
-from trimtab.web.views.detail import DetailCache
+from trimtab.web.views.detail import DetailCache, build_present_details
 from trimtab.web.views.history import build_history_entry, merge_kills
 from trimtab.web.views.intents import IntentViewCache
 from trimtab.web.views.resources import parse_sizes
@@ -331,13 +331,15 @@ class LiveBackend:
             cluster=views.cluster_name, what=_COMPLETED, since=since, limit=10_000
         )
 
-    async def workload(self, key: WorkloadKey) -> WorkloadDetail | None:
+    async def workload(self, key: WorkloadKey, *, wait: bool = True) -> WorkloadDetail | None:
         views = self._views()
         view = views.workloads.get(key) if views else None
         if views is None or view is None:
             return None
         now = self._clock()
-        containers = await self._details.get(views, view, now=now)
+        known = (
+            await self._details.get(views, view, now=now) if wait else self._details.get_known(view, now=now)
+        )
         used = self._current_usage.list_current(now)
         row = build_row(view, used, prices=self._prices, now=now)
         events: Sequence[HistoryEntry] = ()
@@ -348,7 +350,8 @@ class LiveBackend:
             problem = str(error)
         return WorkloadDetail(
             row=row,
-            containers=containers,
+            containers=build_present_details(view) if known is None else known,
+            loading=known is None,
             events=tuple(events),
             acts=holds.list_actions(view),
             problem=problem,

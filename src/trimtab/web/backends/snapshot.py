@@ -113,7 +113,12 @@ class SnapshotBackend:
     async def workloads(self) -> Sequence[WorkloadRow]:
         return self._snapshot.workloads
 
-    async def workload(self, key: WorkloadKey) -> WorkloadDetail | None:
+    async def workload(
+        self,
+        key: WorkloadKey,
+        *,
+        wait: bool = True,  # noqa: ARG002 - a file has nothing to wait for
+    ) -> WorkloadDetail | None:
         if found := self._details.get(key):
             # The actions of the saved operator cannot be run from its file.
             return msgspec.structs.replace(found, acts={})

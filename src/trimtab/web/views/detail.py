@@ -72,6 +72,11 @@ class DetailCache:
             del self._cache[next(iter(self._cache))]
         return known.containers
 
+    def get_known(self, view: WorkloadView, *, now: float) -> tuple[ContainerDetail, ...] | None:
+        """Return the details that are cached; None if they have to be read."""
+        known = self._cache.get(view.workload.key)
+        return known.containers if known and is_recent(known.at, now, within=self._ttl) else None
+
     def invalidate(self, key: WorkloadKey) -> None:
         """Mark the cached details of a workload as outdated."""
         if key in self._cache:
@@ -80,9 +85,7 @@ class DetailCache:
     async def _read(
         self, views: OperatorViews, view: WorkloadView, before: _CachedDetail | None, *, now: float
     ) -> _CachedDetail:
-        key, outcome = view.workload.key, view.outcome
-        containers = [each for each in view.containers if each.role != "init"]
-        wanted = {each.container: each for each in outcome.recommendations} if outcome else {}
+        key, containers, wanted = view.workload.key, _list_containers(view), _list_wanted(view)
         stored: list[HistoryRecord] = []
         with suppress(
             StoreError
@@ -162,6 +165,21 @@ def _build_plots(
         SizeHistory(container.name, stored, has=container.resources, should=recommended),
         now=now,
     )
+
+
+def build_present_details(view: WorkloadView) -> tuple[ContainerDetail, ...]:
+    """Build the details of each container without its past, which takes long to read."""
+    wanted = _list_wanted(view)
+    none = Plot(unit="cores"), Plot(unit="bytes")
+    return tuple(_build_detail(each, wanted.get(each.name), none, ()) for each in _list_containers(view))
+
+
+def _list_containers(view: WorkloadView) -> list[Container]:
+    return [each for each in view.containers if each.role != "init"]
+
+
+def _list_wanted(view: WorkloadView) -> dict[str, Recommendation]:
+    return {each.container: each for each in view.outcome.recommendations} if view.outcome else {}
 
 
 def _build_detail(
