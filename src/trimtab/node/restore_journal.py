@@ -5,8 +5,9 @@ the write it precedes cannot have happened. The file is compacted when most of i
 the boot id: after another boot the kernel has reset everything.
 
 Written values are recorded too, so that the next agent can distinguish them from values that another process,
-such as the kubelet, wrote while no agent ran. A full disk only delays this, because knobs with a recorded
-original can be restored in any case; the file is compacted once there is space.
+such as the kubelet, wrote while no agent ran. On a full disk a value is written without a record, because knobs with a
+recorded original can be restored in any case; the file is compacted once there is space. Until then the file beside
+the journal is missing that says that all written values are known: to delete it needs no space.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,8 @@ class RestoreJournal:
         self._boot = boot
         path.parent.mkdir(parents=True, exist_ok=True)
         self._originals, self._written = _read(path, boot)
+        self._known_mark = path.with_suffix(".known")
+        self._knew_written = self._known_mark.exists()
         self._lines = 0
         self._is_complete = False
         """Set if the file is of this boot and complete; only a new record needs disk space."""
@@ -57,13 +61,21 @@ class RestoreJournal:
         """Return the last two values that were written, or about to be, per knob."""
         return self._written
 
+    @property
+    def knew_written(self) -> bool:
+        """Return whether the journal of the previous agent names every value that it wrote."""
+        return self._knew_written
+
     def record_write(self, ref: KnobRef, value: Value) -> None:
         """Record an imminent write; not synced, because a reboot makes it obsolete."""
         # Only values that are not known: a knob that the kernel rejects would otherwise add two lines each
         # second.
         if value not in (self._originals.get(ref, value), *self._written.get(ref, ())[-1:]):
             self._written[ref] = (*self._written.get(ref, ())[-1:], value)
-            self._write_entries([{"ours": _encode_entry(ref, value)}], sync=False)
+            if not self._write_entries([{"ours": _encode_entry(ref, value)}], sync=False):
+                # Otherwise the next agent would take the value for another process's, and keep it as the original.
+                with suppress(OSError):
+                    self._known_mark.unlink(missing_ok=True)
 
     def record_originals(self, originals: Mapping[KnobRef, Value | None]) -> None:
         """Record originals durably; known ones are kept. Raise OSError if that fails."""
@@ -92,8 +104,8 @@ class RestoreJournal:
         if known:
             self._write_entries([[*ref.key] for ref in known])
 
-    def _write_entries(self, entries: Sequence[Any], *, sync: bool = True) -> None:
-        """Append entries, or compact an incomplete or oversized file; retry later if the disk is full."""
+    def _write_entries(self, entries: Sequence[Any], *, sync: bool = True) -> bool:
+        """Append entries, or compact an incomplete or oversized file; return False if the disk is full, to retry later."""
         try:
             # Compact only when most lines are obsolete, so that a busy node does not rewrite the file every
             # second.
@@ -107,6 +119,7 @@ class RestoreJournal:
                 log.warning("journal.write_failed", path=str(self._path), error=error.strerror)
         if self._is_complete:
             self._failures.clear()
+        return self._is_complete
 
     def _append(self, entries: Sequence[Any], *, sync: bool = True) -> None:
         # If writing fails in the middle, the next call has to compact instead of appending to half a line.
@@ -140,6 +153,7 @@ class RestoreJournal:
         part.replace(self._path)
         # Without it, the rename itself may be lost with the machine.
         fsync_path(self._path.parent)
+        self._known_mark.touch()
         self._lines, self._is_complete = len(entries), True
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from trimtab.api.nodeqospolicy import BlockDeviceSpec, BlockType
 from trimtab.node.arbiter import KnobRef
-from trimtab.node.arbiter.host_knobs import CACHE_SHARES, MIN_FREE_KBYTES
+from trimtab.node.arbiter.host_knobs import CACHE_SHARES, MIN_FREE_KBYTES, WATERMARK_SCALE_FACTOR
 from trimtab.node.cgroups import UNLIMITED, CgroupVersion, Hierarchy
 from trimtab.node.cgroups.knobs import (
     CPU_BURST,
@@ -70,6 +70,25 @@ def test_executor_after_a_crash_keeps_values_that_others_wrote(
     machine.write(ref, left)
     Executor(machine, RestoreJournal(path, boot="b")).release(now=0.0)
     assert machine.read(ref) == restored
+
+
+def test_executor_restores_after_crashes_what_a_full_disk_did_not_let_it_record(
+    machine: KnobFiles, tmp_path: Path
+) -> None:
+    path, ref, other = tmp_path / "journal", KnobRef("", MIN_FREE_KBYTES), KnobRef("", WATERMARK_SCALE_FACTOR)
+    last_life = Executor(machine, RestoreJournal(path, boot="b"))
+    last_life.apply({ref: 100_000}, now=0.0)
+    kept = path.read_bytes()
+    path.unlink()
+    path.mkdir()  # as little to be written to as a file on a full disk
+    last_life.apply({ref: 90_000}, now=1.0)
+    assert machine.read(ref) == 90_000
+    path.rmdir()
+    path.write_bytes(kept)
+    # The second agent keeps the value, and its journal is complete again; the third one trusts it.
+    Executor(machine, RestoreJournal(path, boot="b")).apply({ref: 90_000, other: 20}, now=0.0)
+    Executor(machine, RestoreJournal(path, boot="b")).release(now=0.0)
+    assert machine.read(ref) == 67_584
 
 
 def test_executor_dry_run_after_a_crash_keeps_the_journal(machine: KnobFiles, tmp_path: Path) -> None:

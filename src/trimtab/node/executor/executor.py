@@ -176,6 +176,9 @@ class Executor:
                 )
                 if is_anothers and not self._dry_run and self._journal.originals.get(ref, current) != current:
                     self._journal.update_original(ref, current)
+                elif last_value is None and not self._dry_run and not self._journal.knew_written:
+                    # For the agent after this one, which trusts the journal as soon as it is complete again.
+                    self._journal.record_write(ref, current)
                 present[ref] = current
                 self._last_seen[ref] = (current, now)
             # Only resctrl groups: their directory appears with the first write.
@@ -189,12 +192,11 @@ class Executor:
         if before is None:
             return False
         # After a restart of the agent there is no last read value. What the journal says was written, and the
-        # original, are then ours; anything else came from another process while no agent ran.
-        return (
-            current != last_value
-            if last_value is not None
-            else bool(written) and current not in (before, *written)
-        )
+        # original, are then ours; anything else came from another process while no agent ran, unless the disk was
+        # too full to record what was written.
+        if last_value is not None:
+            return current != last_value
+        return self._journal.knew_written and bool(written) and current not in (before, *written)
 
     def _find_new_originals(self, wanted: Mapping[KnobRef, Value]) -> dict[KnobRef, Value | None]:
         """Return the originals of knobs that are about to change and are not in the journal."""
