@@ -63,7 +63,7 @@ def run(way: str, folder: Path) -> list[Sample]:
 def _day(shop: Showcase, way: str) -> list[Sample]:
     shop.apply(deployment(cpu=PEAK if way == "fixed" else MEAN), profile())
     if way.startswith("hpa"):
-        scaler = autoscaler(APP, utilisation=60, least=1, most=4)
+        scaler = autoscaler(APP, utilization=60, least=1, most=4)
         # The tests' own waits out two minutes of noise before it scales out.
         hasty = {"scaleDown": {"stabilizationWindowSeconds": 10}}
         scaler["spec"]["behavior"] = hasty if way == "hpa-hasty" else {}

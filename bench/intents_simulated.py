@@ -124,7 +124,7 @@ def resize(world: SimulatedWorld, workload: SimulatedWorkload, millicores: int) 
 
 
 class Hpa:
-    """The HPA's rule on CPU utilisation, with the size that a VPA recommends once."""
+    """The HPA's rule on CPU utilization, with the size that a VPA recommends once."""
 
     def __init__(self, world: SimulatedWorld, target: float, floor: float) -> None:
         self._world, self._target, self._floor = world, target, floor

@@ -4,7 +4,7 @@
     python examples/stress_test.py NAMESPACE --hours 3 --minutes 1    only the first hours
 
 It uses your kubeconfig, creates a small Deployment and its Service in the namespace, and deletes them at the end. The steps
-are those of smart-kube's stress test: generate a workload, upload it to the utilisation server, register the pod and its
+are those of smart-kube's stress test: generate a workload, upload it to the utilization server, register the pod and its
 Service, then let the pod follow the workload while its usage is measured and it is resized in place.
 """
 

@@ -79,8 +79,8 @@ def test_quantity_beyond_int64_stays_at_its_bound() -> None:
         ("", "is empty"),
         ("1.2.3", "more than one point"),
         ("lots", "does not start with a number"),
-        ("1e", '"e" is no exponent'),
-        ("1e99999999999999999999", "is no exponent"),
+        ("1e", '"e" is not an exponent'),
+        ("1e99999999999999999999", "is not an exponent"),
         ("Ei", "no number before the suffix"),
     ],
 )

@@ -102,7 +102,7 @@ def test_daemon_set_capacity_includes_its_own_requests() -> None:
     )
 
 
-def test_cluster_constraints_name_utilisation_autoscalers() -> None:
+def test_cluster_constraints_name_utilization_autoscalers() -> None:
     metric = {
         "type": "Resource",
         "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 60}},

@@ -15,7 +15,7 @@ from trimtab.api.quantity import MIB, ResourceName
 from trimtab.kube.kinds.nodes import NodeResources
 from trimtab.kube.kinds.pod_requests import BURSTABLE, GUARANTEED, qos_class
 from trimtab.kube.kinds.pods import Container, Resources, Role
-from trimtab.sizing.constraints import AllowedRange, AllowedRanges, Constraints, UtilisationTarget
+from trimtab.sizing.constraints import AllowedRange, AllowedRanges, AutoscalerConstraint, Constraints
 from trimtab.sizing.evidence import Evidence, Heap, OomKills
 from trimtab.sizing.guards.context import GuardContext
 from trimtab.sizing.policy_rules import PolicyRules, ResourceRules
@@ -218,7 +218,7 @@ def _surroundings() -> Constraints:
             for _ in range(_chance.randrange(3))
         ),
         autoscalers=tuple(
-            UtilisationTarget(
+            AutoscalerConstraint(
                 name="web",
                 resource=_chance.choice(RESOURCES),
                 target=_chance.uniform(0.1, 1.5),

@@ -13,10 +13,10 @@ from trimtab.kube.kinds.quotas import LimitRange, LimitRangeItem, ResourceList, 
 from trimtab.sizing.constraints import (
     AllowedRange,
     largest_node_capacities,
+    list_autoscaler_constraints,
     merge_limit_ranges,
     remaining_quota,
     sum_other_containers,
-    utilisation_targets,
 )
 from trimtab.sizing.proposal import Proposal, ResourceTarget, group_proposals, merge_largest, node_group
 
@@ -93,12 +93,12 @@ def test_largest_node_capacities_keeps_cpu_and_memory_of_the_same_node() -> None
     )
 
 
-def test_utilisation_targets_have_the_share_that_the_autoscaler_saw() -> None:
+def test_list_autoscaler_constraints_returns_the_share_that_the_autoscaler_saw() -> None:
     hpa = HorizontalPodAutoscaler(
         "shop", "web", "", 1, AutoscalerTarget("Deployment", "apps", "web"), 1, 9,
         (UtilizationTarget("cpu", 80, "", 40), UtilizationTarget("memory", 70, "app", None)),
     )  # fmt: skip
-    cpu, memory = utilisation_targets(hpa)
+    cpu, memory = list_autoscaler_constraints(hpa)
     assert (cpu.target, cpu.highest_seen, cpu.container) == (0.8, 0.4, None)
     assert (memory.target, memory.highest_seen, memory.container) == (0.7, None, "app")
 

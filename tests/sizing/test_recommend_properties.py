@@ -39,8 +39,8 @@ from trimtab.kube.kinds.pod_requests import qos_class
 from trimtab.kube.kinds.pods import Container, Resources
 from trimtab.sizing import strategy
 from trimtab.sizing.constraints import (
+    AutoscalerConstraint,
     Constraints,
-    UtilisationTarget,
     sum_other_containers,
 )
 from trimtab.sizing.evidence import Evidence, safe_limit, sized_resource
@@ -361,7 +361,7 @@ def test_recommendation_is_admitted_by_the_limit_range(made: Made) -> None:
     usage=st.lists(st.integers(1, 8000), min_size=4, max_size=4),
     target=st.floats(0.2, 1.0),
 )
-def test_recommendation_keeps_utilisation_below_the_hpa_target(
+def test_recommendation_keeps_utilization_below_the_hpa_target(
     requests: list[int], wanted: list[int], usage: list[int], target: float
 ) -> None:
     used = [min(use, 2 * asked) for use, asked in zip(usage, requests, strict=False)]
@@ -376,7 +376,9 @@ def test_recommendation_keeps_utilisation_below_the_hpa_target(
         evidence={one.name: WELL_KNOWN for one in pod},
         rules=FREE,
         constraints=Constraints(
-            autoscalers=(UtilisationTarget(name="web", resource="cpu", target=target, highest_seen=before),)
+            autoscalers=(
+                AutoscalerConstraint(name="web", resource="cpu", target=target, highest_seen=before),
+            )
         ),
         now=NOW,
     )

@@ -261,7 +261,7 @@ async def test_store_opening_that_hangs_does_not_block_others_for_ever(
 ) -> None:
     monkeypatch.setattr(sqlite, "_LOCK_TIMEOUT", 0.2)
     async with sqlite.SQLite(file).prepare_open():
-        with pytest.raises(BusyError, match="another process has been opening it for long"):
+        with pytest.raises(BusyError, match="another process has it locked"):
             await works(file)
     await works(file)
 

@@ -374,7 +374,7 @@ class NodeQoSPolicyStatus(StatusModel):
     """Ready and others, each with its reason."""
 
     nodes: Count | None = None
-    """The number of nodes where the policy applies: those that it selects, without those where a heavier policy
+    """The number of nodes where the policy applies: those that it selects, without those where one with a higher weight
     applies."""
 
 

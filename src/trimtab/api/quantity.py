@@ -206,7 +206,7 @@ def _make_parse_error(text: str) -> QuantityError:
     elif not any(map(str.isdigit, number)):
         wrong = "does not start with a number"
     elif suffix[:1] in {"e", "E"}:
-        wrong = f"{quote(suffix)} is no exponent"
+        wrong = f"{quote(suffix)} is not an exponent"
     else:
         wrong = f"unknown suffix {quote(suffix)}"
     return QuantityError(f"quantity {quote(text)}: {wrong}; {_ADVICE}")

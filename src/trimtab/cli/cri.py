@@ -41,7 +41,9 @@ def cri(
     try:
         asyncio.run(_serve(CriProxy(listen, runtime, AgentClient(agent, deadline=deadline))))
     except (OSError, RuntimeError) as error:
-        raise TrimtabError(f"--listen {listen}: cannot be listened on: {error}; name another") from None
+        raise TrimtabError(
+            f"--listen {listen}: cannot listen there: {error}; choose another socket"
+        ) from None
 
 
 async def _serve(proxy: CriProxy) -> None:

@@ -101,20 +101,20 @@ async def _run_live(*, days: float, seed: int, address: str) -> None:
         _serve(runner.backend, address) as links,
     ):
         print(
-            f"Dashboard: {links()}\nFull speed for {pluralize(days, 'simulated day')}. Ctrl-C ends it.",
+            f"Dashboard: {links()}\nSimulating {pluralize(days, 'day')} at full speed. Press Ctrl-C to stop.",
             flush=True,
         )
         await runner.warm_up()
         await runner.run()
         found = await build_summary(runner.backend, days=days, seed=seed)
         write_output(render_text(lambda width: render_summary(found, width=width), to_file=False), None)
-        print(f"\nOpen again: {links()}\nCtrl-C ends it.", flush=True)
+        print(f"\nOpen again: {links()}\nPress Ctrl-C to stop.", flush=True)
         await runner.run_slowly()
 
 
 async def _serve_snapshot(backend: DashboardBackend, address: str) -> None:
     async with _serve(backend, address) as links:
-        print(f"Snapshot of {backend.name}: {links()}\nCtrl-C ends it.", flush=True)
+        print(f"Snapshot of {backend.name}: {links()}\nPress Ctrl-C to stop.", flush=True)
         await asyncio.Event().wait()
 
 

@@ -27,7 +27,7 @@ def diff(
         trimtab diff --namespace shop
         trimtab diff shop/deployment/web
 
-    Exits with 1 if anything differs, like diff, and with 2 if there is too little usage to judge any workload.
+    Exits with 1 if anything differs, like diff, and with 2 if no workload has enough usage for a recommendation.
 
     Parameters
     ----------

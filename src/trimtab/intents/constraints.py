@@ -86,9 +86,9 @@ class PlanConstraints(msgspec.Struct, frozen=True, kw_only=True):
         if would == was:
             return None
         if would > was and would > self.max_replicas:
-            return f"{would} replicas are more than {self.max_replicas}"
+            return f"{would} replicas are more than the maximum of {self.max_replicas}"
         if would < was and would < self.min_replicas:
-            return f"{would} replicas are fewer than {self.min_replicas}"
+            return f"{would} replicas are fewer than the minimum of {self.min_replicas}"
         if would - was > self.extra_pods:
             return f"{would - was} more pods do not fit on the nodes"
         return None
@@ -103,15 +103,19 @@ class PlanConstraints(msgspec.Struct, frozen=True, kw_only=True):
             if would is None or would == was:
                 continue
             if would > most and (was is None or would > was):
-                return f"{would:g} {what} are more than {most:g}"
+                return f"{would:g} {what} a pod are more than the maximum of {most:g}"
             if would < least and (was is None or would < was):
-                return f"{would:g} {what} are fewer than {least:g}"
+                return f"{would:g} {what} a pod are fewer than the minimum of {least:g}"
         return None
 
     def _check_total_cpu(self, before: TargetState, after: TargetState) -> str | None:
         was, would = ((each.cpu or 0.0) * each.placed for each in (before, after))
         least = self.min_total_cpu * (1 - _TOLERANCE)
-        return f"{would:g} cores in all are fewer than {least:g}" if would < least and would < was else None
+        return (
+            f"{would:g} cores of all pods together are fewer than the minimum of {least:g}"
+            if would < least and would < was
+            else None
+        )
 
     def _check_totals(self, before: TargetState, after: TargetState) -> str | None:
         if after.sizes is before.sizes and after.replicas <= before.replicas:
@@ -125,7 +129,7 @@ class PlanConstraints(msgspec.Struct, frozen=True, kw_only=True):
              memory * after.replicas - memory_was * before.replicas, self.extra_memory),
         ):  # fmt: skip
             if each > 0 and each > more_each * (1 + _TOLERANCE):
-                return f"{each:g} {what} more a pod do not fit its node"
+                return f"{each:g} more {what} a pod do not fit on its node"
             if total > 0 and total > more * (1 + _TOLERANCE):
-                return f"{total:g} {what} more in all are over the quota or cap"
+                return f"{total:g} more {what} of all pods together exceed the quota, or the maximum of a guardrail"
         return None

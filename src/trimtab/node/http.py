@@ -39,7 +39,7 @@ async def serve_http(address: str, pages: dict[str, PageHandler]) -> AsyncIterat
         server = await asyncio.start_server(answer, host.strip("[]"), int(port), limit=_MAX_BYTES)
     except (OSError, ValueError) as error:
         raise TrimtabError(
-            f"address {address}: cannot be listened on: {error}; choose another address"
+            f"address {address}: cannot listen there: {error}; choose another address"
         ) from None
     async with server:
         yield int(server.sockets[0].getsockname()[1])

@@ -33,9 +33,9 @@ from trimtab.sizing.constraints import (
     AllowedRanges,
     Constraints,
     largest_node_capacities,
+    list_autoscaler_constraints,
     merge_limit_ranges,
     remaining_quota,
-    utilisation_targets,
 )
 from trimtab.sizing.evidence import Evidence, Heap, needed_memory
 from trimtab.sizing.guards.heap import detect_heap
@@ -90,7 +90,7 @@ class ClusterConstraints:
             nodes=self._largest_nodes_without(workload.uid)
             if workload.uid in self._daemonset_requests
             else self._largest_nodes,
-            autoscalers=tuple(target for hpa in hpas for target in utilisation_targets(hpa)),
+            autoscalers=tuple(target for hpa in hpas for target in list_autoscaler_constraints(hpa)),
         )
 
     def _largest_nodes_without(self, uid: str) -> tuple[NodeResources, ...]:

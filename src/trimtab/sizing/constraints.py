@@ -45,7 +45,7 @@ class AllowedRanges(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return self.container_memory, self.pod_memory
 
 
-class UtilisationTarget(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class AutoscalerConstraint(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A HorizontalPodAutoscaler that keeps usage at a share of the request.
 
     One on an average value or an external metric ignores requests, and is not listed.
@@ -56,7 +56,7 @@ class UtilisationTarget(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     target: float
     """The share of the request, such as 0.8."""
     highest_seen: float | None = None
-    """The highest utilisation that it saw recently, over all containers that it looks at; None if unknown."""
+    """The highest utilization that it saw recently, over all containers that it looks at; None if unknown."""
     container: str | None = None
     """The container of the pod that it looks at; None for all of them."""
 
@@ -77,7 +77,7 @@ class Constraints(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The capacity for one pod on the largest nodes, none of which is smaller than another in both
     resources; empty if unknown.
     """
-    autoscalers: tuple[UtilisationTarget, ...] = ()
+    autoscalers: tuple[AutoscalerConstraint, ...] = ()
 
 
 def merge_limit_ranges(limit_ranges: Iterable[LimitRange]) -> AllowedRanges:
@@ -148,12 +148,12 @@ def largest_node_capacities(nodes: Iterable[Node], daemons: NodeResources) -> tu
     return tuple(found)
 
 
-def utilisation_targets(
+def list_autoscaler_constraints(
     hpa: HorizontalPodAutoscaler,
-) -> tuple[UtilisationTarget, ...]:
-    """Return the utilisation targets of an autoscaler, with the last value that it saw."""
+) -> tuple[AutoscalerConstraint, ...]:
+    """Return the utilization targets of an autoscaler, with the last value that it saw."""
     return tuple(
-        UtilisationTarget(
+        AutoscalerConstraint(
             name=hpa.name,
             resource=one.resource,
             target=one.target / 100,

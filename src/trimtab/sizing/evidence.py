@@ -309,7 +309,7 @@ def check_heap(sized: SizedResource) -> SafeMinimum | None:
     if heap is None:
         return None
     overhead = max(ceil(heap.max_bytes * HEAP_OVERHEAD), MIN_HEAP_OVERHEAD)
-    why = f"heap of up to {format_step('memory', heap.max_bytes)} plus {format_step('memory', overhead)} beside it"
+    why = f"heap of up to {format_step('memory', heap.max_bytes)} plus {format_step('memory', overhead)} for everything else"
     return SafeMinimum("heap", heap.max_bytes + overhead, why, heap.source)
 
 

@@ -34,7 +34,7 @@ from trimtab.sizing.guards.context import ExplanationBuilder, Guard, GuardContex
 from trimtab.sizing.guards.data_quality import check_data_quality, exclusion_reason
 from trimtab.sizing.guards.limits import RequestLimitPair, check_conflict
 from trimtab.sizing.guards.oom import check_unhandled_oom, explain_excluded_oom, raise_after_kills
-from trimtab.sizing.guards.requests import UTILISATION, list_floors
+from trimtab.sizing.guards.requests import UTILIZATION, list_floors
 from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.sizing.proposal import ROUNDING_TOLERANCE, Proposal
 from trimtab.sizing.recommendation import Factor, Recommendation
@@ -95,7 +95,7 @@ def _compute_pair(
 ) -> RequestLimitPair | NoChange:
     found = list_floors(context)
     lasting = max((floor.amount for floor in found if floor.binds_limit), default=0)
-    scaled = max((floor.amount for floor in found if floor.name == UTILISATION), default=0)
+    scaled = max((floor.amount for floor in found if floor.name == UTILIZATION), default=0)
     wanted = _compute_request(context, found, strategy, trail)
     amount = (
         wanted

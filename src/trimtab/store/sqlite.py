@@ -175,7 +175,7 @@ class SQLite:
                 raise AccessError(
                     f"{SETTING}: {self.path.parent} cannot be locked: {error.strerror}; name a file on a local disk"
                 ) from error
-        raise BusyError(f"{SETTING}: {self.path}: another process has been opening it for long; try again")
+        raise BusyError(f"{SETTING}: {self.path}: another process has it locked; try again")
 
     def _prepare(self) -> None:
         try:

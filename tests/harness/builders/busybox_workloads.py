@@ -80,9 +80,9 @@ def cron_job(name: str, pod: Manifest, *, policy: str) -> Manifest:
     }
 
 
-def autoscaler(deployment: str, *, utilisation: int, least: int, most: int) -> Manifest:
+def autoscaler(deployment: str, *, utilization: int, least: int, most: int) -> Manifest:
     """An HPA that holds the CPU of a Deployment to a share of its request, and is not stirred by a moment's noise."""
-    target = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": utilisation}}
+    target = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": utilization}}
     return {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",

@@ -120,7 +120,7 @@ def test_little_usage_is_no_ground_for_a_change_without_force(
     err = capsys.readouterr().err
     assert f"Deployment {SHOP}/web: skipped: only" in err
     assert "minutes of usage known from Prometheus" in err
-    assert "no workload could be judged: 1 workload skipped" in err
+    assert "no workload has enough usage for a recommendation: 1 workload skipped" in err
     assert shop.run(command, "-n", SHOP, "--force", days=0.02) == int(command == "diff")
     assert "low confidence, " in capsys.readouterr().out
 

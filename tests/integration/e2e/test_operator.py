@@ -74,7 +74,7 @@ def estate(node_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> I
                 policy="usual",
                 replicas=2,
             ),
-            autoscaler("api", utilisation=60, least=2, most=4),
+            autoscaler("api", utilization=60, least=2, most=4),
             policy("growing", strategy=highest, update={"updateRequestsOnly": False}, observation="10s"),
             workload("Deployment", "cache", template(slowly, app="cache", size=held), policy="growing"),
             policy(

@@ -1,4 +1,4 @@
-"""The utilisation server over HTTP: a workload is uploaded, a pod registered, connected, and led through its periods."""
+"""The utilization server over HTTP: a workload is uploaded, a pod registered, connected, and led through its periods."""
 
 import asyncio
 from collections.abc import AsyncIterator

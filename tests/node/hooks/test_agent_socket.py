@@ -51,6 +51,6 @@ async def test_agent_socket_counts_results(tmp_path: Path) -> None:
 
 
 async def test_agent_socket_names_the_option_of_an_impossible_socket() -> None:
-    with pytest.raises(TrimtabError, match="--cri /proc/none/agent: cannot be listened on"):
+    with pytest.raises(TrimtabError, match="--cri /proc/none/agent: cannot listen there"):
         async with serve_agent_socket(Path("/proc/none/agent"), _decide):
             pass

@@ -188,7 +188,7 @@ def test_validation_warns_of_an_equal_weight_of_overlapping_policies() -> None:
     (warning,) = found.warnings
     assert warning == (
         f"spec.weight: 100 is the weight of shop/api, {home}/zebra too, which can select the same workloads; "
-        "one in trimtab-system wins, then the first by name: give one another weight"
+        "one in trimtab-system wins, then the first by name: change one of the weights"
     )
 
 

@@ -35,8 +35,8 @@ from trimtab.sizing import evidence as evidence_module
 from trimtab.sizing.constraints import (
     AllowedRange,
     AllowedRanges,
+    AutoscalerConstraint,
     Constraints,
-    UtilisationTarget,
     sum_other_containers,
 )
 from trimtab.sizing.evidence import Evidence, Heap, OomKills
@@ -344,13 +344,13 @@ def test_heap_floor_is_the_maximum_heap_with_overhead() -> None:
 
 
 def recommend_autoscaled(highest: float | None, container: str | None = None) -> Constraints:
-    scaler = UtilisationTarget(
+    scaler = AutoscalerConstraint(
         name="web", resource="cpu", target=0.8, highest_seen=highest, container=container
     )
     return Constraints(qos_class="Burstable", autoscalers=(scaler,))
 
 
-def test_hpa_floor_stops_decrease_at_the_utilisation_target() -> None:
+def test_hpa_floor_stops_decrease_at_the_utilization_target() -> None:
     assert sized(cpu=100, around=recommend_autoscaled(0.4)).resources.cpu_request == 500
     assert sized(cpu=100, around=recommend_autoscaled(0.8)).resources.cpu_request == 1000
     assert sized(cpu=100, around=recommend_autoscaled(None)).resources.cpu_request == 1000
@@ -901,7 +901,7 @@ def test_explanation_lists_steps_from_strategy_to_result() -> None:
     )
     assert found.text.splitlines()[:3] == [
         "cpu strategy: 1000m -> 238m: the strategy asks for 76% less than is requested now [strategy test]",
-        "cpu utilisation: 238m -> 375m: keeps the HPA's utilisation at or below 80% [HPA web]",
+        "cpu utilization: 238m -> 375m: keeps the HPA's utilization at or below 80% [HPA web]",
         "cpu largest step: 375m -> 500m: one change removes at most 50% [policy changes.cpu]",
     ]
 
@@ -935,7 +935,7 @@ def test_documentation_lists_every_guard() -> None:
     sources = "".join(Path(str(module.__file__)).read_text() for module in (evidence_module, requests))
     floor_names = {
         *re.findall(r'(?:SafeMinimum|_build_request_floor)\(\s*"([\w ]+)"', sources),
-        requests.UTILISATION,
+        requests.UTILIZATION,
     }
     assert len(floor_names) == 10
     assert [name for name in sorted(floor_names) if f"| {name} |" not in page] == []

@@ -71,7 +71,7 @@ def good() -> dict[str, Any]:
             {"cpuHistogram": {"bucketWeights": [1, 2], "totalWeight": 1}},
             "bucketWeights is .1, 2., which is no",
         ),
-        ({"cpuHistogram": "empty"}, "status.cpuHistogram is 'empty', which is no object"),
+        ({"cpuHistogram": "empty"}, "status.cpuHistogram is 'empty', which is not an object"),
         ({"memoryHistogram": {"totalWeight": -1.0}}, "totalWeight is -1.0"),
         ({"memoryHistogram": {"totalWeight": "heavy"}}, "totalWeight is 'heavy'"),
         ({"totalSamplesCount": -5}, "status.totalSamplesCount is -5"),

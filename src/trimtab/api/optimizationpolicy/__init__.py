@@ -1,7 +1,7 @@
 """OptimizationPolicy: the workloads to right-size, the usage to consider, the bounds, and the way changes are
 applied.
 
-One policy covers many workloads, by namespace, label and type; if two overlap, the heavier one applies. All defaults
+One policy covers many workloads, by namespace, label and type; if two overlap, the one with the higher weight applies. All defaults
 are safe: an empty policy recommends and changes nothing.
 """
 

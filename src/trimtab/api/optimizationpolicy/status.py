@@ -89,7 +89,7 @@ class WorkloadCounts(StatusModel):
     """The numbers of workloads, including those that are not listed."""
 
     monitored: Count = 0
-    """The number of workloads that the policy selects and no heavier policy covers."""
+    """The number of workloads that the policy selects and no policy with a higher weight covers."""
 
     updated: Count = 0
     """The number of workloads that run with their recommendation."""

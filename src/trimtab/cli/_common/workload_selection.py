@@ -85,7 +85,9 @@ class WorkloadSelection:
         judged = [one for one in findings if one not in young]
         if (skipped or young) and not judged:
             count = pluralize(len(skipped) + len(young), "workload")
-            raise TrimtabError(f"no workload could be judged: {count} skipped, for the reasons above")
+            raise TrimtabError(
+                f"no workload has enough usage for a recommendation: {count} skipped, for the reasons above"
+            )
         return [change for one in judged if (change := build_change(one))]
 
 

@@ -1,6 +1,6 @@
 """The model of a latency: the latency curve, with parameters from a prior first and then learned from events.
 
-The prior assumes that 30 % of the latency is fixed, and derives the utilisation from the CPU usage, or assumes 40
+The prior assumes that 30 % of the latency is fixed, and derives the utilization from the CPU usage, or assumes 40
 % if that is unknown.
 """
 
@@ -36,9 +36,9 @@ OPTION_PRIORS = {
 }
 """The prior changes of a latency's logarithm by each option."""
 FIXED_SHARE = 0.3
-DEFAULT_UTILISATION = 0.4
-UNRECORDED_UTILISATION = 0.1
-"""The assumed utilisation where neither load nor usage was recorded, low enough that little is learned from it."""
+DEFAULT_UTILIZATION = 0.4
+UNRECORDED_UTILIZATION = 0.1
+"""The assumed utilization where neither load nor usage was recorded, low enough that little is learned from it."""
 MIN_SIZE_RATIO, MIN_SIZES = 3.0, 3
 """The ratio of sizes, and the number of sizes, from which the fit can separate an edge from a bend. Fewer similar sizes
 would seem to prove that nothing helps."""
@@ -118,7 +118,7 @@ class LatencyModel:
         """Return the prior model of a service with one measurement."""
         at = sample.inputs
         load = 1.0 if isnan(at.load) else at.load
-        busy_now = DEFAULT_UTILISATION if sample.cpu_utilisation is None else sample.cpu_utilisation
+        busy_now = DEFAULT_UTILIZATION if sample.cpu_utilization is None else sample.cpu_utilization
         work = (1 - FIXED_SHARE) / float(latency_curve.queueing_factor(busy_now)) * at.cpu
         memory = at.memory if isfinite(at.memory) else 2.0**30
         theta = [
@@ -132,7 +132,7 @@ class LatencyModel:
             *OPTION_PRIORS.values(),
         ]
         spreads = np.array([*_PRIOR_SPREADS, *[_OPTION_SPREAD] * len(OPTION_PRIORS)])
-        if sample.cpu_utilisation is not None:
+        if sample.cpu_utilization is not None:
             spreads[latency_curve.DEMAND] = _KNOWN_DEMAND_SPREAD
         return cls(
             np.array(theta),
@@ -292,6 +292,6 @@ def _busiest_sample(samples: Sequence[EffectSample]) -> EffectSample:
     )
     return (
         fullest
-        if with_load or fullest.cpu_utilisation is not None
-        else replace(fullest, cpu_utilisation=UNRECORDED_UTILISATION)
+        if with_load or fullest.cpu_utilization is not None
+        else replace(fullest, cpu_utilization=UNRECORDED_UTILIZATION)
     )

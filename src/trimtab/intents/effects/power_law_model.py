@@ -26,7 +26,7 @@ from trimtab.intents.effects.samples import EffectSample
 KIND = "elastic"
 _INPUTS = ("replicas", "cpu", "memory", "load")
 _SATURATED = 0.85
-"""The utilisation above which pods are assumed to reject requests."""
+"""The utilization above which pods are assumed to reject requests."""
 _SPREAD = 0.1
 _CUSTOM_SPREAD = 1.0
 _POWER_PRIORS = {
@@ -125,7 +125,7 @@ def _prior_spread(kind: KPIType, usual: float) -> float:
 
 def _prior_exponents(kind: KPIType, seen: EffectSample) -> dict[str, float]:
     if kind is KPIType.THROUGHPUT:
-        full = 1.0 if (seen.cpu_utilisation or 0.0) > _SATURATED else 0.0
+        full = 1.0 if (seen.cpu_utilization or 0.0) > _SATURATED else 0.0
         return {"replicas": full, "cpu": full, "memory": 0.0, "load": 1.0 - full}
     if kind is KPIType.POWER:
         return {"replicas": 0.8, "cpu": 0.4, "memory": 0.0, "load": 0.2}

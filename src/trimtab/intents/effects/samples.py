@@ -30,8 +30,8 @@ CPU_SATURATION = 0.9
 latency depends on its duration."""
 _CEILING_TOLERANCE = 0.005
 _MIN_CEILING_SAMPLES = 3
-_IDLE_UTILISATION = 0.5
-"""The utilisation below which pods are idle, for detecting a ceiling: a highest value that repeats within the
+_IDLE_UTILIZATION = 0.5
+"""The utilization below which pods are idle, for detecting a ceiling: a highest value that repeats within the
 tolerance on busy pods, such as a client's time-out or the last bucket of a histogram."""
 
 
@@ -39,7 +39,7 @@ class EffectSample(msgspec.Struct, frozen=True, gc=False):
     at: float
     inputs: ModelInputs
     value: float
-    cpu_utilisation: float | None = None
+    cpu_utilization: float | None = None
     """The share of their CPU that the pods used."""
     memory_used: float | None = None
     is_censored: bool = False
@@ -127,14 +127,14 @@ def extract_sample(at: float, state: TargetState, objective: str) -> EffectSampl
     if value is None or not isfinite(value) or value <= 0:
         return None
     used = state.memory_used if state.memory_used and state.memory_used > 0 else None
-    return EffectSample(at, extract_inputs(state), value, cpu_utilisation(state), used, is_out_of_cpu(state))
+    return EffectSample(at, extract_inputs(state), value, cpu_utilization(state), used, is_out_of_cpu(state))
 
 
 def mark_censored(seen: Sequence[EffectSample]) -> list[EffectSample]:
     """Return the latency samples, with those at a ceiling marked as censored."""
     top = max((each.value for each in seen), default=0.0) * (1.0 - _CEILING_TOLERANCE)
     high = [
-        each.value >= top and (each.cpu_utilisation is None or each.cpu_utilisation >= _IDLE_UTILISATION)
+        each.value >= top and (each.cpu_utilization is None or each.cpu_utilization >= _IDLE_UTILIZATION)
         for each in seen
     ]
     if sum(high) < _MIN_CEILING_SAMPLES or all(high):
@@ -150,7 +150,7 @@ def is_out_of_cpu(state: TargetState) -> bool:
     return state.cpu_used >= CPU_SATURATION * size.cpu_limit * state.placed
 
 
-def cpu_utilisation(state: TargetState) -> float | None:
+def cpu_utilization(state: TargetState) -> float | None:
     """Return the share of CPU that the pods use, within usable bounds; None if it is unknown."""
     cpu = state.cpu
     if state.cpu_used is None or not cpu:

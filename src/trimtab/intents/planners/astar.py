@@ -81,7 +81,7 @@ class AStar:
             return self._keep(
                 state,
                 goal,
-                f"unknown: {', '.join(unknown)}; no action is taken while an objective is unknown",
+                f"unknown: {', '.join(unknown)}, as the status of the Intent explains; no action is taken while an objective is unknown",
             )
         if not allowed:
             is_cooling_down = limits.cooldown_until.get(ALL_ACTUATORS, now) > now

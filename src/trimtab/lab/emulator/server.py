@@ -1,4 +1,4 @@
-"""The utilisation server: it holds the load profile of each stress pod and sends it, period by period, over HTTP.
+"""The utilization server: it holds the load profile of each stress pod and sends it, period by period, over HTTP.
 
 A workload is uploaded; a pod and its Service are registered for one of its series; the two are connected, and the pod
 receives its first load. Each period brings the next load. The caller of `advance` owns the clock, so that it knows

@@ -105,7 +105,7 @@ class Cgroup:
         """Return the text of the file."""
         path = self.file(knob)
         if path is None:
-            raise CgroupNotFound(f"{knob.name}: not with cgroup v{self.hierarchy.version.value}")
+            raise CgroupNotFound(f"{knob.name}: cgroup v{self.hierarchy.version.value} has no such file")
         try:
             return path.read_text()
         except OSError as error:

@@ -30,7 +30,7 @@ class OpenFile:
         """Open a knob's file; raise OSError if the cgroup is gone."""
         path = cgroup.file(knob)
         if path is None:
-            raise CgroupNotFound(f"{knob.name}: not with cgroup v{cgroup.hierarchy.version.value}")
+            raise CgroupNotFound(f"{knob.name}: cgroup v{cgroup.hierarchy.version.value} has no such file")
         return cls(path)
 
     def read(self) -> bytes:

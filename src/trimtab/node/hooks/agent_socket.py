@@ -87,6 +87,6 @@ def _bind_socket(path: Path) -> socket.socket:
     except OSError as error:
         made.close()
         raise TrimtabError(
-            f"--cri {path}: cannot be listened on: {error}; use a socket in a writable directory"
+            f"--cri {path}: cannot listen there: {error}; use a socket in a writable directory"
         ) from None
     return made

@@ -214,7 +214,8 @@ class CpuBurst:
     def _request_headroom(self, pod: PodView, knob: Knob[int], value: int) -> KnobRequest:
         """Request headroom of a pod for its containers; at least, because not all of them may be running."""
         return replace(
-            self._build_request(pod.cgroup, knob, value, "for its containers"), bound=BoundType.AT_LEAST
+            self._build_request(pod.cgroup, knob, value, "headroom for its containers"),
+            bound=BoundType.AT_LEAST,
         )
 
     def _build_request(self, path: str, knob: Knob[int], value: int, reason: str) -> KnobRequest:

@@ -56,6 +56,6 @@ class MemoryEvict:
         )
         reason = (
             f"{100 * used / inputs.view.memory:.0f} % of the node's memory is used, "
-            f"and it is to be {settings.release_to_percent} %"
+            f"and evictions go on until it is {settings.release_to_percent} %"
         )
         return StrategyOutput(evictions=tuple(Eviction(pod, self.name, reason) for pod in chosen))

@@ -140,7 +140,7 @@ class AutoscalerConstraints:
     ) -> None:
         """Take the autoscalers; `vpas_unsynced_reason` is set while VerticalPodAutoscalers cannot be read."""
         self._hpa_names = ", ".join(hpa.name for hpa in hpas)
-        self._utilisation_targets = [share for hpa in hpas for share in hpa.utilization_targets]
+        self._utilization_targets = [share for hpa in hpas for share in hpa.utilization_targets]
         self._vpa = vpa
         self._vpas_unsynced_reason = vpas_unsynced_reason
         self._can_resize = can_resize_in_place
@@ -169,7 +169,7 @@ class AutoscalerConstraints:
             return 0.0
         shares = [
             share.target / 100
-            for share in self._utilisation_targets
+            for share in self._utilization_targets
             if share.resource == resource and share.container in {"", size.container}
         ]
         if resource == "cpu":
@@ -191,7 +191,7 @@ class AutoscalerConstraints:
         size, now = state.main_size, state.cpu
         shares = [
             share.target / 100
-            for share in self._utilisation_targets
+            for share in self._utilization_targets
             if size and share.resource == "cpu" and share.container in {"", size.container}
         ]
         if not shares or not size or not now:

@@ -172,7 +172,7 @@ def _warn_of_conflicts(
         more = f" and {len(conflicting) - _MAX_NAMED} more" if len(conflicting) > _MAX_NAMED else ""
         yield (
             f"spec.weight: {policy.spec.weight} is the weight of {named}{more} too, which can select the same "
-            f"workloads; one in {operator_namespace} wins, then the first by name: give one another weight"
+            f"workloads; one in {operator_namespace} wins, then the first by name: change one of the weights"
         )
 
 

@@ -202,7 +202,7 @@ class FileCertificate:
             ) from None
         if not pair.has_authority():
             raise ConfigError(
-                f"webhook.certificateFiles.authority: {files.authority} is no certificate; it has to be PEM"
+                f"webhook.certificateFiles.authority: {files.authority} is not a certificate; write it as PEM"
             )
         return pair
 

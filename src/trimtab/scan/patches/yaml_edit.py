@@ -176,7 +176,9 @@ class YamlText:
             yield Splice(at, at, f", {more.strip()[1:-1]}")
             return
         if owner.flow_style:
-            raise TrimtabError(f"{self.where}: {key} cannot be added between braces; write the file in lines")
+            raise TrimtabError(
+                f"{self.where}: {key} cannot be added between braces; write the file in block style, one key a line"
+            )
         indent = owner.value[0][0].start_mark.column
         at, head = (
             self._find_line_end(self._find_end(owner.value[-1][1])),

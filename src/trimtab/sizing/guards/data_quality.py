@@ -40,7 +40,7 @@ def exclusion_reason(context: GuardContext) -> NoChange | None:
     if rules.hpa_mode is HpaMode.HOLD:
         for scaler in around.autoscalers:
             if scaler.resource == context.resource and scaler.container in {None, context.container}:
-                why = f"HPA {scaler.name} holds its utilisation"
+                why = f"HPA {scaler.name} scales on its utilization"
                 return NoChange(why, "policy updateStrategy.hpaMode")
     return None
 

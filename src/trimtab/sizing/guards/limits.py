@@ -160,7 +160,7 @@ def apply_limit_range(pair: RequestLimitPair, context: GuardContext) -> LimitSte
     # A limit of 0 means no limit to Kubernetes, which is the opposite of what is left here.
     if limit < 1:
         return NoChange(
-            "the LimitRange leaves nothing to this container beside the others of its pod", "LimitRange"
+            "the other containers of the pod use up what the LimitRange permits for a pod", "LimitRange"
         )
     return LimitStep(pair.request, limit, "moved into the range that the LimitRange admits", "LimitRange")
 

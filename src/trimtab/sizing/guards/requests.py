@@ -18,7 +18,7 @@ from math import ceil
 from trimtab.api.optimizationpolicy import LimitMode
 from trimtab.api.quantity import MIB, ResourceName, format_step
 from trimtab.plural import pluralize
-from trimtab.sizing.constraints import UtilisationTarget
+from trimtab.sizing.constraints import AutoscalerConstraint
 from trimtab.sizing.evidence import NO_DECREASE, SafeMinimum, safe_minimums
 from trimtab.sizing.guards.context import LET_LIMITS_FOLLOW_REMEDY, GuardContext, GuardStep, NoChange
 from trimtab.sizing.proposal import ROUNDING_TOLERANCE
@@ -135,7 +135,7 @@ def _format_bound(resource: ResourceName, amount: float) -> str:
 
 
 HOUR = 3600.0
-UTILISATION = "utilisation"
+UTILIZATION = "utilization"
 
 
 def list_floors(context: GuardContext) -> tuple[SafeMinimum, ...]:
@@ -163,12 +163,12 @@ def check_stabilization(context: GuardContext) -> SafeMinimum | None:
     )
 
 
-def check_utilisation(context: GuardContext) -> SafeMinimum | None:
-    """Keep an autoscaler's utilisation at or below its target, because it answers a smaller request with more
+def check_utilization(context: GuardContext) -> SafeMinimum | None:
+    """Keep an autoscaler's utilization at or below its target, because it answers a smaller request with more
     replicas.
 
-    Every container of the pod may shrink by the same share, the one that brings the utilisation up to the
-    target, so that the pod's utilisation stays at or below it whichever of them do. The autoscaler's last
+    Every container of the pod may shrink by the same share, the one that brings the utilization up to the
+    target, so that the pod's utilization stays at or below it whichever of them do. The autoscaler's last
     value may be from a quiet hour, so the container's own recent peak must fit under the target as well.
     """
     found = [
@@ -179,21 +179,21 @@ def check_utilisation(context: GuardContext) -> SafeMinimum | None:
     return max(found, key=lambda floor: floor.amount, default=None)
 
 
-def _check_autoscaler(scaler: UtilisationTarget, context: GuardContext) -> SafeMinimum:
+def _check_autoscaler(scaler: AutoscalerConstraint, context: GuardContext) -> SafeMinimum:
     source, target = f"HPA {scaler.name}", scaler.target
     if scaler.highest_seen is None:
         return _build_request_floor(
-            UTILISATION, NO_DECREASE, "the utilisation that the HPA measures is unknown", source
+            UTILIZATION, NO_DECREASE, "the utilization that the HPA measures is unknown", source
         )
     # At its target, the autoscaler answers any decrease with another replica.
     if scaler.highest_seen >= target:
-        why = f"the HPA measures {scaler.highest_seen:.0%} of utilisation, and its target is {target:.0%}"
-        return _build_request_floor(UTILISATION, NO_DECREASE, why, source)
+        why = f"the HPA measures {scaler.highest_seen:.0%} of utilization, and its target is {target:.0%}"
+        return _build_request_floor(UTILIZATION, NO_DECREASE, why, source)
     highest = context.evidence.cpu_peak if context.resource == "cpu" else context.evidence.memory_peak
     # Autoscalers divide usage by the request, so that usage divided by the target is the least request.
     least = max((context.request or 0) * scaler.highest_seen, highest or 0) / target
     return _build_request_floor(
-        UTILISATION, ceil(least), f"keeps the HPA's utilisation at or below {target:.0%}", source
+        UTILIZATION, ceil(least), f"keeps the HPA's utilization at or below {target:.0%}", source
     )
 
 
@@ -204,7 +204,7 @@ def _build_request_floor(name: str, amount: int, why: str, source: str) -> SafeM
 
 CONSTRAINT_FLOORS: tuple[Callable[[GuardContext], SafeMinimum | None], ...] = (
     check_stabilization,
-    check_utilisation,
+    check_utilization,
 )
 
 
@@ -231,7 +231,7 @@ def apply_limit_range(amount: int, context: GuardContext) -> GuardStep | NoChang
     least, most = compute_admitted_range(context)
     if most is not None and most < max(least, 1):
         return NoChange(
-            "the LimitRange leaves nothing to this container beside the others of its pod", "LimitRange"
+            "the other containers of the pod use up what the LimitRange permits for a pod", "LimitRange"
         )
     if amount < least:
         return GuardStep(

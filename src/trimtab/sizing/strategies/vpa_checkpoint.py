@@ -118,7 +118,7 @@ def _decode_weights(mapping: Mapping[str, Any], field: str, buckets: int) -> tup
 def _get_mapping(mapping: Mapping[str, Any], field: str, where: str) -> Mapping[str, Any]:
     found = mapping.get(field) or {}
     if not isinstance(found, Mapping):
-        raise ValueError(f"checkpoint: {where}.{field} is {found!r}, which is no object")  # noqa: TRY004 - as above
+        raise ValueError(f"checkpoint: {where}.{field} is {found!r}, which is not an object")  # noqa: TRY004 - as above
     return found
 
 
@@ -139,4 +139,4 @@ def _get_time(mapping: Mapping[str, Any], field: str) -> float:
     try:
         return datetime.fromisoformat(stamp).timestamp()
     except (TypeError, ValueError):
-        raise ValueError(f"checkpoint: {field} is {stamp!r}, which is no time") from None
+        raise ValueError(f"checkpoint: {field} is {stamp!r}, which is not a time") from None

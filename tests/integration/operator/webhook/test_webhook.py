@@ -461,7 +461,7 @@ async def test_webhook_rereads_a_changed_certificate_file(
         await one.gate.reconcile()
         assert await asyncio.to_thread(one.shown_certificate) != first
         place["authority"].write_text("no certificate")
-        with pytest.raises(ConfigError, match=r"certificateFiles\.authority: .* is no certificate"):
+        with pytest.raises(ConfigError, match=r"certificateFiles\.authority: .* is not a certificate"):
             await one.gate.reconcile()
         place["key"].write_text("half a key")
         async with kept(one.gate):
