@@ -28,6 +28,7 @@ __all__ = ["COMMANDS", "build_app", "main"]
 COMMANDS = {
     "agent": "Run the node agent: it measures the pods of its node and protects latency-sensitive ones.",
     "backtest": "Replay recorded usage through strategies, and compare their cost and their risk.",
+    "cleanup": "Remove what an uninstalled Trimtab left in a cluster: annotations, webhooks, its lease, Secret and NodeMetrics.",
     "completion": "Print a script with which a shell completes commands and options.",
     "crds": "Print the CustomResourceDefinitions of Trimtab's kinds, or write them to files.",
     "cri": "Run a CRI proxy for a runtime without NRI, so that the node agent can adjust containers when they start.",
