@@ -6,7 +6,7 @@ from threading import Thread
 import pytest
 
 from trimtab import namespace_cache
-from trimtab.namespace_cache import NamespaceCache
+from trimtab.namespace_cache import BudgetExhausted, NamespaceBudget, NamespaceCache
 
 
 def test_namespace_cache_keeps_results_of_others_when_one_namespace_floods_it() -> None:
@@ -62,3 +62,14 @@ def test_namespace_cache_is_used_by_threads() -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def test_namespace_cache_computes_for_others_when_one_namespace_has_no_time_left() -> None:
+    cache, budget = NamespaceCache[int, int](share=4), NamespaceBudget(1e-9)
+    assert cache.get("loud", 1, lambda: sum(range(1000)), budget=budget)
+    with pytest.raises(BudgetExhausted, match="namespace loud has many new queries"):
+        cache.get("loud", 2, lambda: 2, budget=budget)
+    assert cache.get("loud", 1, lambda: 0, budget=budget) != 0, "kept results need no time"
+    assert cache.get("quiet", 2, lambda: 2, budget=budget) == 2
+    budget.renew()
+    assert cache.get("loud", 2, lambda: 2, budget=budget) == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import ParamSpec, TypeVar
 
@@ -35,6 +35,14 @@ async def run_in_thread(work: Callable[P, T], *args: P.args, **named: P.kwargs) 
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([running])
         raise
+
+
+async def take_turns(items: Iterable[T], *, every: int = 16) -> AsyncIterator[T]:
+    """Yield the items, and let other tasks run before every few of them: each may take milliseconds."""
+    for number, item in enumerate(items):
+        if number % every == 0:
+            await asyncio.sleep(0)
+        yield item
 
 
 class FairSlots:

@@ -35,14 +35,19 @@ from trimtab.intents.plugins.registry import PluginRegistry
 from trimtab.intents.state import PodState
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.policies import Policy
+from trimtab.kube.rest.resources import INTENTS, KPI_PROFILES, OPTIMIZATION_POLICIES
+from trimtab.namespace_cache import NamespaceBudget
+from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.intents import IntentSettings
 from trimtab.operator.config.model import OperatorConfig
+from trimtab.operator.intents.observer import WAITS_FOR_CHECK
 from trimtab.operator.intents.planning import PlanningService
 from trimtab.operator.intents.state_builder import build_goal
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.policy.resolver import build_default_policy, build_effective_policy
-from trimtab.operator.policy.validation import review_policy
+from trimtab.operator.policy.resolver import PolicyResolver, build_default_policy, build_effective_policy
+from trimtab.operator.policy.validation import GUARDRAIL_ANNOTATION, review_policy
 from trimtab.operator.policy_matching import PolicyMatcher
+from trimtab.testing import FakeInformerSet
 from trimtab.usage.source import PromqlClient, Vector
 
 HOME = "trimtab-system"
@@ -282,6 +287,44 @@ async def test_intents_above_the_limit_of_their_namespace_are_reported_and_not_u
         assert env.status("web")["objectives"][0]["verdict"] == "Met"
         assert "more than 10 of this kind" in env.status("p-10")["reason"]
         assert env.status("p-09")["resolved"]
+
+
+def test_new_guardrails_of_one_namespace_leave_time_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each change of a guardrail took up to 25 ms of the operator's time, and a tenant could change one all the time."""
+    monkeypatch.setattr("trimtab.operator.policy.resolver.MAX_CHECK_SECONDS", 1e-9)
+    informers, now = FakeInformerSet(), [0.0]
+    cluster_state = ClusterState(informers, operator_namespace=HOME, enqueue=lambda _: None)
+    resolver = PolicyResolver(cluster_state, OperatorConfig, clock=lambda: now[0])
+
+    def resolve(namespace: str, number: int) -> str:
+        guardrail = (GUARDRAIL_ANNOTATION, f"sum(errors{number}) > bool {number}")
+        stored = replace(policy("p", namespace=namespace, generation=number), annotations=(guardrail,))
+        informers.put(OPTIMIZATION_POLICIES, stored)
+        return resolver.resolve_policy(stored).problem
+
+    assert resolve("loud", 1) == ""
+    assert all("many new guardrails" in resolve("loud", number) for number in range(2, 5))
+    assert resolve("quiet", 1) == ""
+    now[0] += 10.0
+    assert resolve("loud", 4) == "", "it is checked in the next period"
+
+
+async def test_kpis_of_a_namespace_are_measured_while_its_new_ones_wait(tmp_path: Path) -> None:
+    objective = {"name": "p99", "value": 0.1, "measuredBy": "p99"}
+    async with bed(
+        ScalableWorld(template={"web": Resources(500, 500, GIB, GIB)}, replicas=2),
+        [intent("web", objectives=[objective])],
+        [profile("p99", type="latency", query="p99")],
+        {"p99": 0.05},
+        folder=tmp_path,
+    ) as env:
+        await env.run_cycles(1)
+        env.loop._observer.check_budget = NamespaceBudget(0.0)
+        env.informers.put(KPI_PROFILES, profile("new", type="latency", query="max(something_new)"))
+        env.informers.put(INTENTS, intent("other", objectives=[objective | {"measuredBy": "new"}]))
+        await env.run_cycles(1)
+        assert env.status("web")["objectives"][0]["verdict"] == "Met"
+        assert env.status("other")["objectives"][0]["reason"] == WAITS_FOR_CHECK
 
 
 async def test_plans_of_one_namespace_leave_time_for_others() -> None:

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from trimtab.api.intent import TargetRef
 from trimtab.api.kpiprofile import KPIProfileSpec, KPIType
 from trimtab.intents.kpi.query import LOAD, KpiQuery, build_kpi_query
+from trimtab.namespace_cache import NamespaceBudget
 from trimtab.usage.prometheus.namespace_scope import NamespaceScope, QueryRules, find_scoped_problem
 
 
@@ -34,7 +35,9 @@ class KpiDefinition:
     def is_from_pods(self) -> bool:
         return not self.query
 
-    def build_query(self, *, namespace: str, target: TargetRef, quantity: str) -> KpiQuery:
+    def build_query(
+        self, *, namespace: str, target: TargetRef, quantity: str, budget: NamespaceBudget | None = None
+    ) -> KpiQuery:
         return build_kpi_query(
             self.query,
             namespace=namespace,
@@ -42,18 +45,24 @@ class KpiDefinition:
             quantity=quantity,
             server=self.endpoint,
             scope=self.scope,
+            budget=budget,
         )
 
 
 def find_profile_problem(
-    spec: KPIProfileSpec, queries: Mapping[KPIType, str], *, rules: QueryRules, namespace: str
+    spec: KPIProfileSpec,
+    queries: Mapping[KPIType, str],
+    *,
+    rules: QueryRules,
+    namespace: str,
+    budget: NamespaceBudget | None = None,
 ) -> str:
     """Describe the first problem of a profile in this namespace; empty if there is none. A KPI can be measured without
     its load.
     """
     scope = rules.scope(author=namespace, reader=namespace)
-    found = resolve_kpi(spec, queries, rules=rules, scope=scope)
-    wrong = find_scoped_problem(spec.props[LOAD], scope) if LOAD in spec.props else None
+    found = resolve_kpi(spec, queries, rules=rules, scope=scope, budget=budget)
+    wrong = find_scoped_problem(spec.props[LOAD], scope, budget=budget) if LOAD in spec.props else None
     return found.problem or (f"props.load: {wrong}" if wrong else "")
 
 
@@ -63,6 +72,7 @@ def resolve_kpi(
     *,
     rules: QueryRules,
     scope: NamespaceScope | None = None,
+    budget: NamespaceBudget | None = None,
 ) -> KpiDefinition:
     """Resolve a profile to a definition, with the operator's default queries by type; those have no scope."""
     query = spec.query or queries.get(spec.type, "")
@@ -74,7 +84,7 @@ def resolve_kpi(
             "operator); remove it to query the operator's own"
         )
     elif query:
-        wrong = find_scoped_problem(query, scope)
+        wrong = find_scoped_problem(query, scope, budget=budget)
         problem = f"query: {wrong}" if wrong else ""
     elif spec.type is KPIType.AVAILABILITY:
         problem = ""

@@ -8,7 +8,7 @@ from datetime import timedelta
 import promql_parser as promql
 
 from trimtab.api.intent import TargetRef
-from trimtab.namespace_cache import NamespaceCache
+from trimtab.namespace_cache import NamespaceBudget, NamespaceCache
 from trimtab.usage.prometheus.namespace_scope import NamespaceScope, list_operands, parse_restricted
 from trimtab.usage.prometheus.promql import equals, format_duration
 from trimtab.usage.prometheus.template import fill_template, require_number
@@ -43,7 +43,7 @@ class KpiQuery:
 
 
 # Users write the queries, and a kept one takes up to 16 KiB: many of them must not use up the memory.
-_queries: NamespaceCache[tuple[object, ...], KpiQuery] = NamespaceCache(share=1024)
+_queries: NamespaceCache[tuple[object, ...], KpiQuery] = NamespaceCache(share=2048)
 
 
 def build_kpi_query(
@@ -54,10 +54,18 @@ def build_kpi_query(
     quantity: str = "",
     server: str = OPERATOR_SERVER,
     scope: NamespaceScope | None = None,
+    budget: NamespaceBudget | None = None,
 ) -> KpiQuery:
-    """Build the query for a target, in this scope; raise QueryError with the fix if it does not return a number."""
+    """Build the query for a target, in this scope; raise QueryError with the fix if it does not return a number, and
+    BudgetExhausted if the namespace has no time left for a new one.
+    """
     key = template, target, quantity, server, scope
-    return _queries.get(namespace, key, lambda: _build(template, namespace, target, quantity, server, scope))
+    return _queries.get(
+        namespace,
+        key,
+        lambda: _build(template, namespace, target, quantity, server, scope),
+        budget=budget,
+    )
 
 
 def _build(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,7 +20,7 @@ import structlog
 
 from trimtab.actuation.decide.stalls import is_crash_looping
 from trimtab.actuation.effective_size import live_pods
-from trimtab.aio import task_group
+from trimtab.aio import take_turns, task_group
 from trimtab.api.intent import ObjectiveVerdict
 from trimtab.api.meta import Document
 from trimtab.intents.arbitration import PlanDecision, PlanRequest
@@ -60,6 +61,10 @@ MAX_CONCURRENT_OBSERVE_CALLS = 4
 """The most concurrent Observe calls to plugins. Each one blocks a thread, and a process with one CPU has only
 five."""
 
+
+MAX_RESTORED = 50
+"""The most Intents of one namespace that are restored from the store in a cycle, one after the other: a tenant may create
+new ones all the time."""
 
 CRASHED_POD_POLL_INTERVAL = 0.5
 """The seconds between two checks of the cached pods of a target with crashing containers."""
@@ -106,6 +111,8 @@ class IntentController:
         """The time of the last action on each target."""
         self._oom_messages: dict[IntentKey, str] = {}
         """The messages about OOM kills of each Intent's target in this cycle."""
+        self._restored: Counter[str] = Counter()
+        """The Intents of each namespace that were restored in this cycle."""
         self._crashing: list[IntentObservation] = []
         """The Intents whose resize has to wait until a crashed container runs again."""
         self._refused = Cooldown[tuple[str, str]](0.0)
@@ -158,12 +165,11 @@ class IntentController:
     async def run_once(self, now: float) -> None:
         """Reconcile every Intent once."""
         self._observer.start_cycle()
+        self._restored.clear()
         self._intent_index.limit_namespaces(self._config().intents.max_per_namespace)
         intents = self._intent_index.list_intents()
         goals: list[Goal] = []
-        for intent in intents:
-            # A query that is new takes milliseconds to check, during which nothing else runs.
-            await asyncio.sleep(0)
+        async for intent in take_turns(intents):
             with self._isolate_errors(intent=str(intent)):
                 if intent.spec is not None:
                     goals.append(self._observer.build_goal(intent, intent.spec))
@@ -214,17 +220,14 @@ class IntentController:
 
     async def _finish_pending(self, intents: Iterable[IntentRecord], now: float) -> None:
         """Write statuses of profiles and of invalid Intents, and finish rollouts of options."""
-        for profile in self._intent_index.list_profiles():
-            await asyncio.sleep(0)
-            if not self._observer.has_time(profile.namespace):
-                continue
-            with (
-                self._isolate_errors(profile=f"{profile.namespace}/{profile.name}"),
-                self._observer.spend_time(profile.namespace),
-            ):
+        async for profile in take_turns(self._intent_index.list_profiles()):
+            with self._isolate_errors(profile=f"{profile.namespace}/{profile.name}"):
                 config = self._config()
                 await self._status_writer.write_profile(
-                    profile, config.intents.default_queries, config.query_rules
+                    profile,
+                    config.intents.default_queries,
+                    config.query_rules,
+                    self._observer.check_budget,
                 )
         for intent in intents:
             with self._isolate_errors(intent=str(intent)):
@@ -440,7 +443,10 @@ class IntentController:
         )
 
     async def _restore_effects(self, intent: IntentRecord, goal: Goal, now: float) -> None:
-        """Restore the stored effects of an Intent that is new to this process."""
+        """Restore the stored effects of an Intent that is new to this process, of a few per namespace and cycle."""
+        if self._effect_learner.is_restored(goal) or self._restored[goal.namespace] >= MAX_RESTORED:
+            return
+        self._restored[goal.namespace] += 1
         past = await self._effect_learner.restore(goal, now=now)
         if past is not None and intent.target is not None:
             self._observer.restore_history(intent.target, past)

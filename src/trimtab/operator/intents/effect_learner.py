@@ -133,6 +133,9 @@ class EffectLearner:
         """Return what was learned for a goal, without priors."""
         return self._get_record(goal).effects
 
+    def is_restored(self, goal: Goal) -> bool:
+        return self._get_record(goal).is_restored
+
     async def restore(self, goal: Goal, *, now: float) -> Uptime | None:
         """Restore an Intent from the store once it is available; return the uptime of its past pods."""
         record = self._get_record(goal)

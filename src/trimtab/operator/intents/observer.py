@@ -6,15 +6,13 @@ between cycles, and it is rebuilt from observations.
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 
 from trimtab.actuation.effective_size import live_pods
+from trimtab.aio import take_turns
 from trimtab.api.intent import IntentSpec
 from trimtab.api.kpiprofile import KPIType
 from trimtab.intents.kpi.availability import PodHistory, Uptime
@@ -33,6 +31,7 @@ from trimtab.kube.kinds.custom import IntentRecord, resolve_profile_key
 from trimtab.kube.kinds.nodes import SchedulingConstraints
 from trimtab.kube.kinds.pods import Pod
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
+from trimtab.namespace_cache import BudgetExhausted, NamespaceBudget
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.intents import IntentSettings
 from trimtab.operator.intent_index import IntentIndex
@@ -40,7 +39,7 @@ from trimtab.operator.intents.state_builder import build_goal, build_state, find
 from trimtab.usage.prometheus.namespace_scope import NamespaceScope, QueryRules
 from trimtab.usage.prometheus.template import QueryError
 
-MAX_CHECK_SECONDS = 0.5
+MAX_CHECK_SECONDS = 0.1
 """The CPU seconds that queries of one namespace may take in a cycle: what is left waits, so that no flood of new queries
 delays other namespaces."""
 WAITS_FOR_CHECK = "the namespace has many new queries; this one is checked in one of the next cycles"
@@ -106,6 +105,7 @@ class IntentObserver:
         *,
         settings: Callable[[], IntentSettings],
         query_rules: Callable[[], QueryRules] = QueryRules,
+        check_seconds: float = MAX_CHECK_SECONDS,
     ) -> None:
         self._cluster_state = cluster_state
         self._intent_index = intent_index
@@ -113,25 +113,15 @@ class IntentObserver:
         self._settings = settings
         self._query_rules = query_rules
         self._history: dict[WorkloadKey, PodHistory] = {}
-        self._spent: defaultdict[str, float] = defaultdict(float)
-        """The CPU seconds of this cycle that queries of each namespace took."""
+        self.check_budget = NamespaceBudget(check_seconds)
+        """The time of this cycle for new queries."""
+        self._definitions: dict[tuple[str, str], KpiDefinition] = {}
+        """The KPIs of this cycle by their name in an Intent and its namespace."""
 
     def start_cycle(self) -> None:
         """Give each namespace the time of a new cycle for its queries."""
-        self._spent.clear()
-
-    def has_time(self, namespace: str) -> bool:
-        """Return False if new queries of a namespace have to wait for the next cycle."""
-        return self._spent[namespace] < MAX_CHECK_SECONDS
-
-    @contextmanager
-    def spend_time(self, namespace: str) -> Iterator[None]:
-        """Count the CPU time of a block as a namespace's."""
-        started = time.thread_time()
-        try:
-            yield
-        finally:
-            self._spent[namespace] += time.thread_time() - started
+        self.check_budget.renew()
+        self._definitions.clear()
 
     def restore_history(self, target: WorkloadKey, past: Uptime) -> None:
         """Restore the stored uptime of a target's past pods, unless some were observed since."""
@@ -151,11 +141,9 @@ class IntentObserver:
         isolate = isolate or _raise_errors
         wanted = [intent for intent in intents if intent.spec is not None]
         built: list[tuple[IntentRecord, _IntentQueries]] = []
-        for intent in wanted:
+        async for intent in take_turns(wanted):
             with isolate(intent):
                 built.append((intent, self._build_queries(intent)))
-            # Parsing takes up to 15 ms each, during which nothing else runs.
-            await asyncio.sleep(0)
         readings = await self._kpis.measure(
             [query for _, queries in built for query in (*queries.of_objectives, *queries.extra.values())],
             at=now,
@@ -177,10 +165,14 @@ class IntentObserver:
 
     def resolve_kpi(self, measured_by: str, namespace: str) -> KpiDefinition:
         """Resolve the KPI of an objective, with a problem if it cannot be measured."""
-        if not self.has_time(namespace):
-            return KpiDefinition(KPIType.CUSTOM, less_is_better=True, problem=WAITS_FOR_CHECK)
-        with self.spend_time(namespace):
-            return self._resolve_kpi(measured_by, namespace)
+        key = measured_by, namespace
+        if (found := self._definitions.get(key)) is None:
+            try:
+                found = self._resolve_kpi(measured_by, namespace)
+            except BudgetExhausted:
+                found = KpiDefinition(KPIType.CUSTOM, less_is_better=True, problem=WAITS_FOR_CHECK)
+            self._definitions[key] = found
+        return found
 
     def _resolve_kpi(self, measured_by: str, namespace: str) -> KpiDefinition:
         rules, key = self._query_rules(), resolve_profile_key(measured_by, namespace)
@@ -194,7 +186,8 @@ class IntentObserver:
             # ignored.
             return KpiDefinition(KPIType.CUSTOM, less_is_better=True, problem=profile.problem)
         scope = rules.scope(author=key[0], reader=namespace)
-        return resolve_kpi(profile.spec, self._settings().default_queries, rules=rules, scope=scope)
+        queries = self._settings().default_queries
+        return resolve_kpi(profile.spec, queries, rules=rules, scope=scope, budget=self.check_budget)
 
     def _build_queries(self, intent: IntentRecord) -> _IntentQueries:
         assert intent.spec is not None
@@ -208,10 +201,15 @@ class IntentObserver:
                 found.objectives[objective.name] = None
             else:
                 try:
-                    with self.spend_time(namespace):
-                        query = definition.build_query(
-                            namespace=namespace, target=target, quantity=objective.measured_by
-                        )
+                    query = definition.build_query(
+                        namespace=namespace,
+                        target=target,
+                        quantity=objective.measured_by,
+                        budget=self.check_budget,
+                    )
+                except BudgetExhausted:
+                    found.objectives[objective.name] = unknown_reading(WAITS_FOR_CHECK)
+                    continue
                 except QueryError as error:
                     # A profile is checked at admission, but not for this target: only its objective is unknown.
                     found.objectives[objective.name] = unknown_reading(
@@ -225,7 +223,7 @@ class IntentObserver:
                     found.extra.setdefault(LOAD, query)
         for quantity, (server, template, scope) in self._extra_templates(intent).items():
             if quantity not in found.extra:
-                with suppress(QueryError), self.spend_time(namespace):  # an invalid load query counts as none
+                with suppress(QueryError, BudgetExhausted):  # an invalid load query counts as none
                     found.extra[quantity] = build_kpi_query(
                         template,
                         namespace=namespace,
@@ -233,6 +231,7 @@ class IntentObserver:
                         quantity=quantity,
                         server=server,
                         scope=scope,
+                        budget=self.check_budget,
                     )
         return found
 

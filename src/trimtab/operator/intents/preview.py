@@ -7,6 +7,7 @@ Intent alone.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -121,6 +122,7 @@ async def preview_intent(
             kpis,
             settings=lambda: settings,
             query_rules=lambda: config.query_rules,
+            check_seconds=math.inf,  # the user waits for this Intent alone
         )
         (observation,) = await observer.observe([intent], now=now)
         if observation.state is None or observation.workload is None:

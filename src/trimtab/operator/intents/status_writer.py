@@ -21,6 +21,7 @@ from trimtab.kube.kinds.custom import IntentKey, IntentRecord, KPIProfileRecord
 from trimtab.kube.rest.object_client import ObjectClient
 from trimtab.kube.rest.resources import INTENTS, KPI_PROFILES, Resource
 from trimtab.kube.runtime.event_correlator import EventType, ObjectReference
+from trimtab.namespace_cache import BudgetExhausted, NamespaceBudget
 from trimtab.operator.intents.observer import IntentObservation
 from trimtab.operator.intents.status import (
     IntentOutcome,
@@ -102,12 +103,21 @@ class IntentStatusWriter:
         await self._write(intent, before, build_invalid_status(intent, before=before, now=now), now)
 
     async def write_profile(
-        self, profile: KPIProfileRecord, queries: Mapping[KPIType, str], rules: QueryRules
+        self,
+        profile: KPIProfileRecord,
+        queries: Mapping[KPIType, str],
+        rules: QueryRules,
+        budget: NamespaceBudget,
     ) -> None:
-        """Write the status of a profile: whether it can be measured."""
+        """Write the status of a profile: whether it can be measured. Without time to check it, its status stays."""
         problem = profile.problem
         if profile.spec:
-            problem = find_profile_problem(profile.spec, queries, rules=rules, namespace=profile.namespace)
+            try:
+                problem = find_profile_problem(
+                    profile.spec, queries, rules=rules, namespace=profile.namespace, budget=budget
+                )
+            except BudgetExhausted:
+                return
         status: Document = {"observedGeneration": profile.generation, "resolved": not problem}
         if problem:
             status["reason"] = problem[:4096]

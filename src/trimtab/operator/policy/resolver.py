@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -27,6 +28,7 @@ from trimtab.kube.kinds.pods import Pod
 from trimtab.kube.kinds.policies import Policy
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.kube.rest.resources import OPTIMIZATION_POLICIES
+from trimtab.namespace_cache import BudgetExhausted, NamespaceBudget
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.model import Guardrail, OperatorConfig
 from trimtab.operator.config.org_limits import OrganisationLimits
@@ -36,10 +38,21 @@ from trimtab.recommender.cohort import StrategySpec
 from trimtab.recommender.workload import strategy_spec_from_policy
 from trimtab.sizing.policy_rules import PolicyRules, SafetyDefaults
 from trimtab.sizing.strategy import STRATEGIES
+from trimtab.timing import Interval
 from trimtab.usage.prometheus.namespace_scope import find_scoped_problem
 
 B = TypeVar("B", ResourceBounds, ContainerBounds)
 DAY = 86400.0
+
+MAX_CHECK_SECONDS, CHECK_PERIOD = 0.5, 10.0
+"""The CPU seconds of each period in which new guardrails of one namespace are checked.
+
+Each check delays everybody by up to 25 ms, and a tenant may change its policies all the time.
+"""
+_WAITS = (
+    f"metadata.annotations[{GUARDRAIL_ANNOTATION}]: the namespace has many new guardrails; this one is checked in one of "
+    "the next reconciliations"
+)
 
 PolicyKey = tuple[str, str]
 """The namespace and name of a policy."""
@@ -184,9 +197,13 @@ def size_limits(workload: Workload, config: OperatorConfig, *, intent: str = "")
     return config.intents.size_limits(workload.namespace) if intent else config.limits.size_limits
 
 
-def build_effective_policy(policy: Policy, config: OperatorConfig) -> EffectivePolicy:
-    """Build the effective policy of a policy under a configuration."""
-    return _build(policy, policy.spec, config)
+def build_effective_policy(
+    policy: Policy, config: OperatorConfig, *, budget: NamespaceBudget | None = None
+) -> EffectivePolicy:
+    """Build the effective policy of a policy under a configuration; raises `BudgetExhausted` if its namespace has no
+    time left for a new guardrail.
+    """
+    return _build(policy, policy.spec, config, budget)
 
 
 def build_default_policy(config: OperatorConfig) -> EffectivePolicy | None:
@@ -194,7 +211,12 @@ def build_default_policy(config: OperatorConfig) -> EffectivePolicy | None:
     return _build(None, config.default_policy, config) if config.default_policy else None
 
 
-def _build(policy: Policy | None, spec: OptimizationPolicySpec, config: OperatorConfig) -> EffectivePolicy:
+def _build(
+    policy: Policy | None,
+    spec: OptimizationPolicySpec,
+    config: OperatorConfig,
+    budget: NamespaceBudget | None = None,
+) -> EffectivePolicy:
     limits = config.limits
     bounded = _apply_org_limits(spec, limits)
     problems = limits.find_problems(spec)
@@ -210,7 +232,8 @@ def _build(policy: Policy | None, spec: OptimizationPolicySpec, config: Operator
     except TrimtabError as error:
         problems.append(f"spec.strategy: {error}")
     scope = config.query_rules.scope(author=policy.namespace, reader=policy.namespace) if policy else None
-    if (query := _guardrail_query(policy)) and (wrong := find_scoped_problem(query, scope)):
+    query = _guardrail_query(policy)
+    if query and (wrong := find_scoped_problem(query, scope, budget=budget)):
         problems.append(f"metadata.annotations[{GUARDRAIL_ANNOTATION}]: {wrong}")
     return EffectivePolicy(
         policy=policy,
@@ -232,6 +255,11 @@ def _protected_reason(workload: Workload, config: OperatorConfig, vpa: str) -> s
     if vpa:
         return f"VerticalPodAutoscaler {vpa} changes its pods; set its updateMode to Off to use the policy"
     return ""
+
+
+def _drop_guardrail(policy: Policy) -> Policy:
+    annotations = tuple(each for each in policy.annotations if each[0] != GUARDRAIL_ANNOTATION)
+    return msgspec.structs.replace(policy, annotations=annotations)
 
 
 def _guardrail_query(policy: Policy | None) -> str:
@@ -267,13 +295,22 @@ class PolicyResolver:
     An effective policy is built once for each version of its policy and kept while the policy and the configuration exist.
     """
 
-    def __init__(self, cluster_state: ClusterState, config: Callable[[], OperatorConfig]) -> None:
+    def __init__(
+        self,
+        cluster_state: ClusterState,
+        config: Callable[[], OperatorConfig],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._cluster_state = cluster_state
         self._config = config
         self._built_for: OperatorConfig | None = None
         self._matcher: PolicyMatcher | None = None
         self._default: EffectivePolicy | None = None
         self._effective: dict[_PolicyVersion, EffectivePolicy] = {}
+        self._check_budget = NamespaceBudget(MAX_CHECK_SECONDS)
+        self._renewal = Interval(CHECK_PERIOD)
+        self._clock = clock
 
     @property
     def config(self) -> OperatorConfig:
@@ -303,7 +340,18 @@ class PolicyResolver:
         version = policy.uid, policy.generation, policy.annotations
         found = self._effective.get(version)
         if found is None:
-            found = self._effective[version] = build_effective_policy(policy, self.config)
+            if self._renewal.due(now := self._clock()):
+                self._check_budget.renew()
+                self._renewal.restart(now)
+            try:
+                found = build_effective_policy(policy, self.config, budget=self._check_budget)
+            except BudgetExhausted:
+                return replace(
+                    build_effective_policy(_drop_guardrail(policy), self.config),
+                    policy=policy,
+                    problem=_WAITS,
+                )
+            self._effective[version] = found
         return found
 
     def resolve_strategy(self, policy: EffectivePolicy | None, *, is_required: bool) -> StrategySpec | None:

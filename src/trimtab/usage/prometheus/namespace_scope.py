@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import promql_parser as promql
 
-from trimtab.namespace_cache import NamespaceCache
+from trimtab.namespace_cache import NamespaceBudget, NamespaceCache
 from trimtab.usage.prometheus.promql import equals
 from trimtab.usage.prometheus.template import (
     QueryError,
@@ -104,12 +104,17 @@ def restrict_to_namespace(query: str, scope: NamespaceScope) -> str:
     return _restricted.get(scope.namespace, (query, scope), lambda: parse_restricted(query, scope)[0])
 
 
-def find_scoped_problem(template: str, scope: NamespaceScope | None) -> str | None:
+def find_scoped_problem(
+    template: str, scope: NamespaceScope | None, *, budget: NamespaceBudget | None = None
+) -> str | None:
     """Describe the problem of a template in this scope, with the fix; None if there is none.
 
-    Kept, because every cycle of the operator asks again.
+    Kept, because every cycle of the operator asks again. Raises `BudgetExhausted` if the namespace of the scope has no
+    time left for a new template.
     """
-    return _problems.get(scope.namespace if scope else "", (template, scope), lambda: _check(template, scope))
+    if scope is None:  # written by the administrator
+        return _problems.get("", (template, None), lambda: _check(template, None))
+    return _problems.get(scope.namespace, (template, scope), lambda: _check(template, scope), budget=budget)
 
 
 def _check(template: str, scope: NamespaceScope | None) -> str | None:
