@@ -34,7 +34,7 @@ COMMANDS = {
     "cri": "Run a CRI proxy for a runtime without NRI, so that the node agent can adjust containers when they start.",
     "demo": "Show a simulated week of a cluster in half a minute, with the production operator and the dashboard.",
     "diff": "Show current against recommended resources as a unified diff.",
-    "doctor": "Check a cluster's version, permissions, usage data, in-place resize, CRDs and webhook, with a remedy for each problem.",
+    "doctor": "Check a cluster's version, permissions, usage data, in-place resize, CRDs, webhook and the running operator, with a remedy for each problem.",
     "explain": "Explain the recommendation for one workload: each factor with its source, a chart, a back-test on its history.",
     "history": "Show the changes, reverts and holds of workloads: when, from which size to which, and why.",
     "import": "Convert VerticalPodAutoscalers to OptimizationPolicies, and import their recommender's checkpoints.",

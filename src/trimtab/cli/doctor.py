@@ -13,6 +13,7 @@ from trimtab.api import API_VERSION, GROUP, KINDS
 from trimtab.api.kind import INSTALL_COMMAND
 from trimtab.cli import ignore_closed_pipe
 from trimtab.cli._common.doctor_checks import MAX_SHOWN, CheckResult, check_readiness
+from trimtab.cli._common.operator_check import check_operator
 from trimtab.cli._common.scan_options import friendly_errors, parse_days, parse_key_values
 from trimtab.cli._common.webhook_check import CHECK, check_webhook
 from trimtab.kube.auth import load_connection
@@ -29,7 +30,7 @@ from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.rbac import RBAC_RULES, SYSTEM_NAMESPACE, Component, find_missing_rules
 from trimtab.kube.rest.resources import CONFIG_MAPS
 from trimtab.kube.rest.retry import RetryPolicy
-from trimtab.usage.discovery import MONITORING_NAMESPACES, find_promql_servers, has_metrics_server
+from trimtab.usage.discovery import METRICS_SERVER_API, MONITORING_NAMESPACES, find_promql_servers
 
 MIN_VERSION = KubeVersion(1, 29)
 
@@ -46,7 +47,7 @@ def doctor(
     days: float = 14.0,
     output: Annotated[Literal["table", "json"], Parameter(name=["--output", "-o"])] = "table",
 ) -> int:
-    """Check a cluster's version, permissions, usage data, in-place resize, CRDs and webhook, with a remedy for each problem.
+    """Check a cluster's version, permissions, usage data, in-place resize, CRDs, webhook and the running operator, with a remedy for each problem.
 
     Is the current context's cluster ready for the operator? What does a scan with this Prometheus cost?
 
@@ -118,8 +119,9 @@ async def _run_checks(
             "emergency stop": lambda: _check_emergency_stop(client, home),
         }
         findings = await asyncio.gather(*(_run_guarded(name, check) for name, check in checks.items()))
+        running = await check_operator(client, home)
         met = await check_readiness(client, source=source, days=days, namespace=namespace, now=time.time())
-        return [cluster, *findings, *met]
+        return [cluster, *findings, *running, *met]
 
 
 async def _run_guarded(name: str, check: Callable[[], Awaitable[CheckResult]]) -> CheckResult:
@@ -177,11 +179,18 @@ async def _check_emergency_stop(client: Client, home: str) -> CheckResult:
 
 
 async def _check_metrics_server(client: Client) -> CheckResult:
-    if await has_metrics_server(client):
-        return CheckResult("metrics-server", "ok", "answers")
-    return CheckResult(
-        "metrics-server", "warning", "does not answer", "install metrics-server, or configure a Prometheus"
-    )
+    try:
+        await client.request("GET", METRICS_SERVER_API, read=bytes)
+    except Forbidden:
+        return CheckResult("metrics-server", "ok", "not checked: you are not allowed to read its metrics")
+    except ApiError as error:
+        return CheckResult(
+            "metrics-server",
+            "warning",
+            f"does not answer: {describe(error)}",
+            "install or repair metrics-server, or configure a Prometheus",
+        )
+    return CheckResult("metrics-server", "ok", "answers")
 
 
 async def _check_history(client: Client, home: str) -> CheckResult:
