@@ -12,10 +12,15 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 from harness.build import cache, tail
+
+# To the kernel, the parent that a program must not outlive is the thread that started it. A test may call from a thread
+# that ends with the test, so one thread, which lives as long as this process, starts them all.
+_STARTER = ThreadPoolExecutor(1, thread_name_prefix="starter")
 
 
 def free_port() -> int:
@@ -56,9 +61,8 @@ class Process:
         self.name = name
         self.log = log
         as_user = ["--reuid", user, "--regid", user, "--clear-groups"] if user else []
-        # setpriv and the shell become the program itself: the process id stays. It must be called by a thread that
-        # lives on, since to the kernel the parent is the thread. A parent that died before setpriv was heard is
-        # not reported any more, hence the look at whose child this is.
+        # setpriv and the shell become the program itself: the process id stays. A parent that died before setpriv
+        # was heard is not reported any more, hence the look at whose child this is.
         bound = ["setpriv", *as_user, "--pdeathsig", "KILL", "--"]
         orphan = ["sh", "-c", 'test "$PPID" = "$0" && exec "$@"', os.getpid()]
         self._command = [*map(str, (*bound, *orphan, *command))]
@@ -76,14 +80,15 @@ class Process:
 
     def start(self) -> None:
         with self.log.open("ab") as log:
-            self._popen = subprocess.Popen(
+            self._popen = _STARTER.submit(
+                subprocess.Popen,
                 self._command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=self._environment,
                 start_new_session=True,  # Ctrl-C reaches the harness, which stops things in their order
-            )
+            ).result()
         _record(self.name, self._popen.pid)
 
     def wait_until(self, ready: Callable[[], bool], *, timeout: float = 60) -> None:

@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,21 @@ def test_process_that_is_never_ready_shows_its_log(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"(?s)lost was not ready after 0.1 s.*still looking"):
         lost.wait_until(lambda: False, timeout=0.1)
     assert not lost.alive
+
+
+def test_process_outlives_the_thread_that_starts_it(tmp_path: Path) -> None:
+    sleeper = Process("sleeper", ["sh", "-c", "echo asleep; exec sleep 1000"], log=tmp_path / "log")
+
+    def start() -> None:
+        sleeper.start()
+        sleeper.wait_until(lambda: "asleep" in (tmp_path / "log").read_text())
+
+    starter = threading.Thread(target=start)
+    starter.start()
+    starter.join()
+    time.sleep(0.3)  # the kernel ends it as soon as the thread is gone
+    assert sleeper.alive
+    sleeper.kill()
 
 
 def test_process_ends_with_its_starter(tmp_path: Path, records: Path) -> None:
