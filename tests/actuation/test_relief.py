@@ -139,6 +139,30 @@ def test_relief_by_rollout_waits_for_the_rollout_under_way() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("policy", "is_urgent", "replaces"),
+    [
+        ({}, True, False),
+        ({"allow_recreate_on_oom": True}, True, True),
+        ({"allow_recreate_on_oom": True}, False, False),
+        ({"allow_recreate": True}, False, True),
+    ],
+)
+def test_relief_replaces_pods_where_the_policy_allows_it_after_oom_kills(
+    policy: dict[str, bool],
+    is_urgent: bool,  # noqa: FBT001 - a case of the table
+    replaces: bool,  # noqa: FBT001 - a case of the table
+) -> None:
+    wanted = desired_change(
+        MORE, is_urgent=is_urgent, needed_memory=NEED, can_resize_in_place=False, **policy
+    )
+    case = observe_annotated(ChangeAnnotations(), [killed_pod()], wanted)
+    if replaces:
+        assert start_change(case).method is UpdateMethod.ROLLOUT
+    else:
+        assert "allowRecreate" in wait_reason(next_actions(case))
+
+
 # What does not take it back
 
 

@@ -179,6 +179,7 @@ def _resource_rules(resource: ResourceName) -> ResourceRules:
         max_decrease=_chance.choice([0.0, 0.3, 0.9]),
         min_change=_chance.choice([0, 5]),
         is_controlled=_chance.random() < 0.9,
+        raises_kept_limit=resource == "memory" and _chance.random() < 0.5,
     )
 
 

@@ -53,6 +53,8 @@ class ResourceRules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     limit: LimitMode = LimitMode.KEEP
     multiplier: float = 1.0
     headroom: int = 0
+    raises_kept_limit: bool = False
+    """True if a limit that is otherwise kept is raised after an OOM kill at it."""
     limit_below_peak: bool = False
     """True if the limit may be below the recent peak."""
     max_increase: float = 2.0
@@ -138,6 +140,7 @@ class PolicyRules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             spec.effective_limit_rule("memory"),
             changes.memory,
             careful.min_memory_change,
+            raises_kept_limit=spec.raises_memory_limits_after_kills,
         )
         return cls(
             cpu=cpu,
@@ -192,7 +195,13 @@ def _min_and_max(resource: ResourceName, bounds: Bounds) -> tuple[int, int | Non
 
 
 def _resource_rules(
-    resource: ResourceName, bounds: Bounds, limit: LimitRule, steps: StepLimits, smallest: int
+    resource: ResourceName,
+    bounds: Bounds,
+    limit: LimitRule,
+    steps: StepLimits,
+    smallest: int,
+    *,
+    raises_kept_limit: bool = False,
 ) -> ResourceRules:
     least, most = _min_and_max(resource, bounds)
     return ResourceRules(
@@ -201,6 +210,7 @@ def _resource_rules(
         limit=limit.mode,
         multiplier=limit.multiplier or 1.0,
         limit_below_peak=isinstance(limit, CPULimitRule) and limit.allow_below_peak,
+        raises_kept_limit=raises_kept_limit,
         headroom=0 if limit.headroom is None else _to_units(resource, limit.headroom),
         max_increase=steps.increase,
         max_decrease=steps.decrease,

@@ -192,9 +192,11 @@ def stepped(before: float, after: float, *, at: float, hours: float) -> Trace:
     return Trace(names=("web",), start=0.0, step=60.0, cpu=np.full(memory.shape, 0.05), memory=memory)
 
 
-async def changes_and_kills(on: Scenario, hours: float) -> tuple[list[str], int, str]:
+async def changes_and_kills(
+    on: Scenario, hours: float, *, update_requests_only: bool = False
+) -> tuple[list[str], int, str]:
     """The changes, the number of OOM kills, and why the size is what it is at the end."""
-    follow = auto(strategy=UpdateStrategy(update_requests_only=False))
+    follow = auto(strategy=UpdateStrategy(update_requests_only=update_requests_only))
     changes: list[str] = []
     kills = 0
 
@@ -223,6 +225,19 @@ async def test_simulation_stops_raising_a_leak_after_three_kills(replicas: int) 
     changes, _, why = await changes_and_kills(leak, 8)
     assert len({re.findall(r"limit (\w+)", change)[1] for change in changes}) == 3
     assert "looks like a leak" in why
+
+
+async def test_simulation_helps_a_killed_container_under_the_default_policy() -> None:
+    """Its limit was kept, so that it was killed 45 times in five days."""
+    grown = scene(
+        [workload("web", sized(100, 512 * MIB, None, 512 * MIB), replicas=1)],
+        stepped(100.0, 700.0, at=6, hours=24),
+        nodes=4,
+    )
+    changes, kills, _ = await changes_and_kills(grown, 24, update_requests_only=True)
+    raised = {re.findall(r"limit (\w+)", change)[1] for change in changes}
+    assert raised == {"512Mi", "615Mi", "738Mi"}
+    assert kills < 10, "a few at each limit"
 
 
 async def test_simulation_restores_the_size_of_a_killed_workload_at_once() -> None:

@@ -633,9 +633,63 @@ def test_oom_kill_of_excluded_container_names_the_remedy() -> None:
     )
 
 
-def test_oom_kill_at_kept_limit_is_explained() -> None:
+def test_oom_kill_raises_the_limit_that_a_policy_does_not_mention() -> None:
     for evidence in (with_(WELL_KNOWN, kills=kills(2 * GIB)), Evidence(kills=kills(2 * GIB))):
-        found = sized(memory=GIB, evidence=evidence)
+        found = sized(memory=GIB, evidence=evidence, asked=rules())
+        assert 2.4 * GIB <= (found.resources.memory_limit or 0) < 2.5 * GIB
+        assert found.resources.cpu_limit == HAS.cpu_limit
+        assert "the container was OOM killed at its limit" in found.text
+        again = sized(memory=GIB, evidence=evidence, asked=rules(), has=found.resources)
+        assert again.resources == found.resources, "what it got is kept"
+
+
+def test_oom_kill_raises_a_kept_limit_and_the_request_of_a_guaranteed_pod() -> None:
+    has = Resources(1000, 1000, GIB, GIB)
+    after = sized(memory=GIB, has=has, evidence=with_(WELL_KNOWN, kills=kills(GIB)), asked=rules()).resources
+    assert after == with_(has, memory_request=1229 * MIB, memory_limit=1229 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("spec", "around", "most"),
+    [
+        ({"memory": {"max": "2200Mi"}}, {}, 2200 * MIB),
+        ({"memory": {"max": "1Gi"}}, {}, 2 * GIB),
+        ({}, {"nodes": (NodeResources(cpu=64_000, memory=2200 * MIB, pods=9),)}, 2200 * MIB),
+        ({}, {"nodes": (NodeResources(cpu=64_000, memory=GIB, pods=9),)}, 2 * GIB),
+        ({}, {"ranges": AllowedRanges(container_memory=AllowedRange(max=2200 * MIB))}, 2200 * MIB),
+        ({}, {"ranges": AllowedRanges(container_memory=AllowedRange(ratio=2.0))}, 2458 * MIB),
+        ({}, {"quota": Resources(None, None, None, 400 * MIB), "replicas": 2}, 2248 * MIB),
+        ({}, {"quota": Resources(None, None, None, 0)}, 2 * GIB),
+    ],
+)
+def test_oom_kill_raises_a_kept_limit_within_bounds(
+    spec: dict[str, Any], around: dict[str, Any], most: int
+) -> None:
+    found = sized(
+        memory=GIB,
+        evidence=with_(WELL_KNOWN, kills=kills(2 * GIB)),
+        asked=rules(resourceBounds=spec),
+        around=Constraints(qos_class="Burstable", **around),
+    )
+    assert found.resources.memory_limit == most
+    assert (found.resources.memory_request or 0) <= most
+    if most == 2 * GIB:
+        assert "bounds, quota or nodes allow no more" in (found.no_change_reason or "")
+
+
+def test_leak_does_not_raise_a_kept_limit() -> None:
+    asked = rules(resourceBounds={"memory": {"max": "64Gi"}})
+    evidence = with_(WELL_KNOWN, kills=kills(GIB // 2, GIB, GIB * 3 // 2, 2 * GIB))
+    found = sized(memory=GIB, evidence=evidence, asked=asked)
+    assert found.resources.memory_limit == HAS.memory_limit
+    assert "leak" in found.text
+
+
+def test_oom_kill_at_kept_limit_is_explained() -> None:
+    keep = {"mode": "Keep"}
+    kept = rules(limitPolicy={"cpu": keep, "memory": keep})
+    for evidence in (with_(WELL_KNOWN, kills=kills(2 * GIB)), Evidence(kills=kills(2 * GIB))):
+        found = sized(memory=GIB, evidence=evidence, asked=kept)
         assert found.resources == HAS
         assert "let limits follow by updateStrategy.updateRequestsOnly: false" in (
             found.no_change_reason or ""

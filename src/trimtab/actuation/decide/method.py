@@ -56,7 +56,7 @@ def choose_method(observation: Observation, *, before: Sizes, after: Sizes) -> M
     if was != will_be:
         obstacle = obstacle or "the QoS class of a running pod cannot change"
     restarts = _restarted_container(containers, before, after)
-    if restarts and not strategy.allow_recreate:
+    if restarts and not observation.may_recreate:
         obstacle = obstacle or f"resizing container {restarts} restarts it (resizePolicy)"
     return (
         choose_replacement(observation, obstacle)
@@ -80,8 +80,11 @@ def _choose_in_place(observation: Observation, *, restarts: bool) -> MethodChoic
 def choose_replacement(observation: Observation, obstacle: str) -> MethodChoice | Skip:
     """Return the method that replaces pods, because of this obstacle to resizing them."""
     kind, quiet = observation.workload.kind, keeps_running_pods(observation)
-    if not observation.strategy.allow_recreate:
-        return Skip(f"{obstacle}, and updateStrategy.allowRecreate is false; set it to true to replace pods")
+    if not observation.may_recreate:
+        setting = "allowRecreateOnOOM or allowRecreate" if observation.desired.is_urgent else "allowRecreate"
+        return Skip(
+            f"{obstacle}, and updateStrategy.allowRecreate is false; set {setting} to true to replace pods"
+        )
     if kind not in _MERGED_TEMPLATES:
         return Skip(f"{obstacle}, and Trimtab does not change the template of a {kind}; set the size there")
     if not _is_template_patchable(observation):

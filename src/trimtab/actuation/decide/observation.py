@@ -254,6 +254,12 @@ class Observation:
     def strategy(self) -> UpdateStrategy:
         return self.desired.strategy
 
+    @property
+    def may_recreate(self) -> bool:
+        """True if the policy allows to replace pods for the desired change."""
+        strategy = self.strategy
+        return strategy.allow_recreate or (strategy.allow_recreate_on_oom and self.desired.is_urgent)
+
     def rejection(self, uid: str, sizes: Sizes) -> str:
         """Return the server's message if it rejected this size when it was last tried."""
         # Hashing sizes for each pod costs more than everything else here, and rejections are rare.

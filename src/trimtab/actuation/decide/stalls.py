@@ -117,7 +117,7 @@ def pods_to_move(observation: Observation) -> dict[str, Pod]:
     workload, change = observation.workload, observation.change
     created_with = change.before | observation.template_sizes
     is_enough = not increases_requests(created_with, change.after)
-    if change.method is not UpdateMethod.IN_PLACE or not (is_enough and observation.strategy.allow_recreate):
+    if change.method is not UpdateMethod.IN_PLACE or not (is_enough and observation.may_recreate):
         return {}
     if workload.kind == "DaemonSet" or not workload.is_long_running:
         return {}

@@ -78,7 +78,7 @@ class OptimizationPolicySpec(ApiModel):
 
     limit_policy: LimitPolicy | None = None
     """The rules for limits if updateStrategy.updateRequestsOnly is false; their ratio to requests is kept when left
-    out."""
+    out. If it is true, only Keep is allowed, and keeps memory limits even after OOM kills."""
 
     reconciliation_interval: Annotated[Duration, DurationRange("10s", "24h")] | None = None
     """The interval between two reconciles of a workload, such as 5m; reconciliationInterval of the operator when left
@@ -106,6 +106,11 @@ class OptimizationPolicySpec(ApiModel):
             return KEEP_LIMIT
         rule: LimitRule = getattr(self.limit_policy or LimitPolicy(), resource)
         return rule
+
+    @property
+    def raises_memory_limits_after_kills(self) -> bool:
+        """True if memory limits are kept, but raised after an OOM kill: the policy says nothing else about limits."""
+        return self.update_strategy.update_requests_only and self.limit_policy is None
 
 
 class OptimizationPolicy(Kind):

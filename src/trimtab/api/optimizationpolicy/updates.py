@@ -146,8 +146,13 @@ class UpdateStrategy(ApiModel):
     """Replace a running pod that cannot be resized, or whose node has no capacity for it; its PodDisruptionBudget is
     respected. If false, such a change is skipped or reverted, and the status gives the reason."""
 
+    allow_recreate_on_oom: Annotated[Bool, Field(alias="allowRecreateOnOOM")] = False
+    """Replace running pods as allowRecreate does, but only to give more memory to a container that was just
+    OOM-killed."""
+
     update_requests_only: Bool = True
-    """Change requests and leave limits unchanged. If false, limits follow limitPolicy."""
+    """Change requests and leave limits unchanged, except that a memory limit is raised after an OOM kill unless
+    limitPolicy keeps it. If false, limits follow limitPolicy."""
 
     keep_qos_class: Bool = True
     """Keep the QoS class of every pod: requests of a Guaranteed pod stay equal to its limits, and a BestEffort pod

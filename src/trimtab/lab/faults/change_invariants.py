@@ -63,7 +63,8 @@ class RecreateAllowed(Invariant):
         workload = replica.process.operator.cluster_state.get(write.workload) if replica else None
         policy = find_policy(replica, workload) if replica and workload else None
         if policy:
-            self.check(policy.spec.update_strategy.allow_recreate, write)
+            strategy = policy.spec.update_strategy
+            self.check(strategy.allow_recreate or strategy.allow_recreate_on_oom, write)
 
 
 class ChangeRecordedFirst(Invariant):

@@ -11,10 +11,11 @@ from sys import intern
 
 import msgspec
 
+from trimtab.api.optimizationpolicy import LimitMode
 from trimtab.api.quantity import format_step
 from trimtab.kube.kinds.pod_requests import GUARANTEED
 from trimtab.sizing.constraints import AllowedRange, Constraints
-from trimtab.sizing.evidence import SizedResource
+from trimtab.sizing.evidence import SizedResource, is_oom_prone
 from trimtab.sizing.proposal import ResourceTarget
 from trimtab.sizing.recommendation import Factor
 
@@ -38,6 +39,12 @@ class GuardContext(SizedResource, frozen=True, gc=False, kw_only=True):
     """The sum of the requests of the other resource by this container and those beside it."""
     restarts_container: bool = False
     """True if a change of this resource restarts the container."""
+
+    @property
+    def keeps_limit(self) -> bool:
+        """True if the policy keeps the limit as it is now; a container that is killed at its limit may get a higher one."""
+        is_raised = self.rule.raises_kept_limit and self.limit is not None and is_oom_prone(self)
+        return self.rule.limit is LimitMode.KEEP and not is_raised
 
     @property
     def must_stay_guaranteed(self) -> bool:

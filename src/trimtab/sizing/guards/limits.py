@@ -52,17 +52,7 @@ def follow_policy(pair: RequestLimitPair, context: GuardContext) -> LimitStep | 
     if rule.limit is LimitMode.REMOVE and limit is not None:
         wanted, why = _remove_limit(request, limit, context)
     elif rule.limit is LimitMode.KEEP_RATIO and limit is not None:
-        if context.request and request != context.request:
-            wanted, why = -(-limit * request // context.request), "its ratio to the request is kept"
-            # Rounded to the nearest: rounded up with every change, the ratio would creep up.
-            wanted = max(round_nearest(context.resource, wanted), request) if wanted != request else wanted
-        elif not context.request and is_oom_prone(context):
-            # Without a request there is no ratio by which the limit would rise above what killed the
-            # container.
-            wanted, why = (
-                min_limit_after_kills(context),
-                "the container was OOM killed at its limit, and has no request to keep a ratio to",
-            )
+        wanted, why = _keep_ratio(request, limit, context)
     elif rule.limit is LimitMode.MULTIPLIER:
         wanted, why = ceil(request * rule.multiplier), f"{rule.multiplier:g} times the request"
     elif rule.limit is LimitMode.HEADROOM:
@@ -70,6 +60,8 @@ def follow_policy(pair: RequestLimitPair, context: GuardContext) -> LimitStep | 
             request + rule.headroom,
             f"the request and {format_step(context.resource, rule.headroom)}",
         )
+    elif limit is not None and rule.limit is LimitMode.KEEP and not context.keeps_limit:
+        wanted, why = _raise_kept_limit(limit, context)
     if wanted is not None and wanted not in {request, limit}:
         wanted = round_up(context.resource, wanted)
     if wanted is None or limit is None:
@@ -81,6 +73,32 @@ def follow_policy(pair: RequestLimitPair, context: GuardContext) -> LimitStep | 
     ):
         return None
     return _set_limit(pair, context, wanted, why)
+
+
+def _keep_ratio(request: int, limit: int, context: GuardContext) -> tuple[int, str]:
+    """Return the limit with the present ratio to the request."""
+    if context.request and request != context.request:
+        wanted = -(-limit * request // context.request)
+        # Rounded to the nearest: rounded up with every change, the ratio would creep up.
+        wanted = max(round_nearest(context.resource, wanted), request) if wanted != request else wanted
+        return wanted, "its ratio to the request is kept"
+    if not context.request and is_oom_prone(context):
+        # Without a request there is no ratio by which the limit would rise above what killed the container.
+        why = "the container was OOM killed at its limit, and has no request to keep a ratio to"
+        return min_limit_after_kills(context), why
+    return limit, ""
+
+
+def _raise_kept_limit(limit: int, context: GuardContext) -> tuple[int, str]:
+    """Return the limit with which the container would not have been killed, as far as bounds and nodes permit it."""
+    raised = min_limit_after_kills(context)
+    for cap in (requests.apply_bounds, requests.apply_node_capacity):
+        answer = cap(raised, context)
+        if isinstance(answer, NoChange):
+            return limit, ""
+        if answer is not None:
+            raised = answer.amount
+    return max(raised, limit), "the container was OOM killed at its limit"
 
 
 def _set_limit(pair: RequestLimitPair, context: GuardContext, wanted: int | None, why: str) -> LimitStep:
@@ -119,7 +137,7 @@ def keep_guaranteed(pair: RequestLimitPair, context: GuardContext) -> LimitStep 
     """Keep limit and request equal in a Guaranteed pod."""
     if not context.must_stay_guaranteed:
         return None
-    if context.rule.limit is LimitMode.KEEP:
+    if context.keeps_limit:
         if pair.request == context.request:
             return None
         why = describe_qos_obstacle(GUARANTEED, keeps_qos=True, keeps_limits=True)
@@ -131,7 +149,7 @@ def keep_guaranteed(pair: RequestLimitPair, context: GuardContext) -> LimitStep 
 
 def keep_needed_limit(pair: RequestLimitPair, context: GuardContext) -> LimitStep | None:
     """Keep the limit at or above what the container is known to need."""
-    if pair.limit is None or context.rule.limit is LimitMode.KEEP:
+    if pair.limit is None or context.keeps_limit:
         return None
     least = _limit_floor(pair, context)
     if pair.limit >= least:
@@ -155,7 +173,7 @@ def apply_limit_range(pair: RequestLimitPair, context: GuardContext) -> LimitSte
         limit = min(limit, round_down(context.resource, max(pod.max - context.others_limit, 0)))
     if limit == pair.limit:
         return None
-    if context.rule.limit is LimitMode.KEEP:
+    if context.keeps_limit:
         return NoChange("the policy keeps the limit, and the LimitRange does not admit it", "LimitRange")
     # A limit of 0 means no limit to Kubernetes, which is the opposite of what is left here.
     if limit < 1:
@@ -189,7 +207,7 @@ def apply_ratio(pair: RequestLimitPair, context: GuardContext) -> LimitStep | No
     if pair.limit is None or pair.limit <= pair.request * most:
         return None
     limit = pair.limit
-    if context.rule.limit is not LimitMode.KEEP:
+    if not context.keeps_limit:
         # Rounded down to keep the ratio, but not below the request, which the API server would reject.
         admitted = max(round_down(context.resource, int(pair.request * most)), pair.request)
         limit = max(admitted, _limit_floor(pair, context))

@@ -36,7 +36,7 @@ def raise_after_kills(amount: int, context: GuardContext) -> GuardStep | NoChang
     request, had = context.request or 1, format_step("memory", killed_size(context))
     if not is_oom_prone(context):
         return None
-    if context.limit is not None and context.rule.limit is LimitMode.KEEP:
+    if context.limit is not None and context.keeps_limit:
         why = f"OOM killed with {had}, and the policy keeps the limit: raise it by hand, or {LET_LIMITS_FOLLOW_REMEDY}"
         hold = NoChange(why, "policy updateStrategy.updateRequestsOnly, limitPolicy.memory")
         return None if amount > request else hold

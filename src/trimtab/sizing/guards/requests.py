@@ -266,7 +266,7 @@ def apply_kept_limit(amount: int, context: GuardContext) -> GuardStep | None:
     if limit is None and not _will_get_limit(context):
         default, source = context.container_range.default, "LimitRange default"
         limit = None if default is None else max(default, context.request or 0)  # Whatever runs was admitted.
-    elif context.rule.limit is not LimitMode.KEEP:
+    elif not context.keeps_limit:
         return None
     if limit is None or amount <= limit:
         return None
