@@ -85,7 +85,7 @@ def test_scan_raises_starved_and_lowers_idle_workloads(workloads: Found) -> None
     starved, idle, right, naked = (
         workloads[name]["containers"][0] for name in ("starved", "idle", "right", "naked")
     )
-    assert starved["recommended"]["limits"]["memory"] == "288Mi"
+    assert starved["recommended"]["limits"]["memory"] == "275Mi"
     assert idle["recommended"]["requests"]["cpu"].endswith("m")
     assert right["recommended"] == right["resources"]
     assert naked["recommended"]["requests"].keys() == {"cpu", "memory"}
