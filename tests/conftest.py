@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import secrets
+import sys
 from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import PurePath
 from typing import Any, TypeVar
@@ -47,6 +48,30 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if not item.nodeid.startswith("tests/integration/"):
                 item.add_marker(pytest.mark.flaky(reruns=0))
+
+
+PROCESS_STARTS = {"os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"}
+_in_own_process = False
+"""True while a test runs that must need no other process."""
+
+
+def _forbid_other_processes(event: str, _: tuple[object, ...]) -> None:
+    if event in PROCESS_STARTS and _in_own_process:
+        pytest.fail(f"{event}: a test that starts a process belongs in tests/integration")
+
+
+sys.addaudithook(_forbid_other_processes)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, T, T]:
+    """Hold tests outside tests/integration to their tier: their result must not depend on the programs of a machine."""
+    global _in_own_process  # noqa: PLW0603 - an audit hook has no other state, and cannot be removed
+    _in_own_process = not item.nodeid.startswith("tests/integration/")
+    try:
+        return (yield)
+    finally:
+        _in_own_process = False
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scan.patches.changes import change, container
 from trimtab.cli import run
 from trimtab.cli.patch import _edit_helm, _edit_manifests, _write_edits, _write_patches
+from trimtab.scan.patches import repository
 from trimtab.scan.patches.helm_values import parse_helm_path
 
 MANIFEST = (
@@ -25,6 +26,12 @@ FLUX = (
     "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {name: web}\n"
     "spec: {path: ./apps/%s, targetNamespace: %s}\n"
 )
+
+
+@pytest.fixture(autouse=True)
+def _without_kustomize(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide the kustomize of this machine; tests/integration/cli/test_patch.py repeats these tests with a real one."""
+    monkeypatch.setattr(repository, "find_kustomize", lambda: None)
 
 
 @pytest.mark.parametrize("name", ["kustomization.yaml", "kustomization.yml", "Kustomization"])
