@@ -223,7 +223,7 @@ class FaultyCluster:
     async def scale(self, workload: Workload, replicas: int) -> Workload:
         async def request() -> Workload:
             scaled = await self._inner.scale(workload, replicas)
-            self._report("scale", workload.key)
+            self._report("scale", workload.key, replicas=(workload.replicas, replicas))
             return scaled
 
         return await self._api.call("scale", str(workload.key), request)
@@ -284,6 +284,7 @@ class FaultyCluster:
         after: Sizes | None = None,
         old: ChangeAnnotations | None = None,
         new: ChangeAnnotations | None = None,
+        replicas: tuple[int, int] | None = None,
     ) -> None:
         self._on_write(
             Write(
@@ -296,6 +297,7 @@ class FaultyCluster:
                 after=dict(after or {}),
                 old=old,
                 new=new,
+                replicas=replicas,
             )
         )
 

@@ -7,6 +7,8 @@ import random
 from trimtab.lab.faults import (
     api_faults,
     change_invariants,
+    intent_invariants,
+    kpi_faults,
     process_faults,
     record_invariants,
     run_invariants,
@@ -25,12 +27,14 @@ FAULT_KINDS: tuple[FaultKind, ...] = (
     *watch_faults.KINDS,
     *usage_faults.KINDS,
     *store_faults.KINDS,
+    *kpi_faults.KINDS,
     *world_faults.KINDS,
     *process_faults.KINDS,
 )
 INVARIANTS: tuple[type[Invariant], ...] = (
     *size_invariants.INVARIANTS,
     *change_invariants.INVARIANTS,
+    *intent_invariants.INVARIANTS,
     *record_invariants.INVARIANTS,
     *run_invariants.INVARIANTS,
 )

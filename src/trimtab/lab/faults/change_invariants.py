@@ -11,7 +11,13 @@ from trimtab.actuation.resources import is_between
 from trimtab.api.optimizationpolicy import PolicyMode
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
-from trimtab.lab.faults.invariant import Invariant, RunState, find_policy, is_size_write
+from trimtab.lab.faults.invariant import (
+    Invariant,
+    RunState,
+    find_controlling_intent,
+    find_policy,
+    is_size_write,
+)
 from trimtab.lab.faults.records import Write
 
 ANNOTATIONS_DELAY = 60.0
@@ -20,7 +26,7 @@ ANNOTATIONS_DELAY = 60.0
 
 class ModeRespected(Invariant):
     name = "mode-respected"
-    sentence = "Nothing is resized, evicted or patched in mode Recommend or Disabled, in a dry run, or without a policy."
+    sentence = "Nothing is changed in mode Recommend or Disabled, in a dry run, or without a policy or an active Intent."
     property = 8
 
     def on_write(self, write: Write) -> None:
@@ -33,8 +39,9 @@ class ModeRespected(Invariant):
         self.check(not self.state.config().dry_run, "in a dry run", write)
         policy = find_policy(replica, workload)
         hold = read_hold(workload.annotations)
-        allowed = policy is not None and (
-            policy.spec.mode is PolicyMode.AUTO or (hold is not None and bool(hold.sizes))
+        allowed = bool(find_controlling_intent(replica, write.workload)) or (
+            policy is not None
+            and (policy.spec.mode is PolicyMode.AUTO or (hold is not None and bool(hold.sizes)))
         )
         mode = policy.spec.mode if policy else "no policy"
         self.check(allowed, mode, write)

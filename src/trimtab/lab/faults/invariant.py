@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from trimtab.kube.kinds.policies import Policy
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
+from trimtab.kube.rest.resources import Resource
 from trimtab.lab.faults.plan import FaultInjector
 from trimtab.lab.faults.records import CheckLog, Write
 from trimtab.lab.faults.replica import Replica
@@ -36,6 +37,8 @@ class RunState:
     config: Callable[[], OperatorConfig]
     hides_usage: Callable[[], bool]
     """Returns whether a fault of the last day may have hidden the true usage."""
+    objects: Mapping[tuple[Resource, str, str], Any]
+    """All objects that are watched, by resource, namespace and name."""
     store_path: Path
     """The file of the store."""
     ready_without_operator: Mapping[WorkloadKey, float] = field(default_factory=dict)
@@ -97,8 +100,18 @@ class Invariant(BaseInvariant):
         """Look at the cluster and at the whole run, long after the last fault."""
 
 
+def find_controlling_intent(replica: Replica, key: WorkloadKey) -> str:
+    """Return the Intent that controls a workload by what a process knows; empty if none does."""
+    return replica.process.operator.competitors.controlling_intent_name(key)
+
+
 def find_policy(replica: Replica, workload: Workload) -> Policy | None:
-    """Return the policy that applies to a workload by what a process knows: the heaviest, then the first by name."""
+    """Return the policy that applies to a workload by what a process knows: the heaviest, then the first by name.
+
+    None applies while an Intent controls the workload.
+    """
+    if find_controlling_intent(replica, workload.key):
+        return None
     cluster_state = replica.process.operator.cluster_state
     namespace = cluster_state.namespaces.get(workload.namespace)
     matching = [
@@ -117,4 +130,4 @@ def find_policy(replica: Replica, workload: Workload) -> Policy | None:
 
 def is_size_write(write: Write) -> bool:
     """Return whether a write changes, or may change, the size of pods."""
-    return write.verb in {"resize", "evict", "patch"}
+    return write.verb in {"resize", "evict", "patch", "scale"}

@@ -34,11 +34,15 @@ class Write:
     old: ChangeAnnotations | None
     """The annotations of the change before an `annotate`."""
     new: ChangeAnnotations | None
+    replicas: tuple[int, int] | None = None
+    """The number of replicas before and after a `scale`."""
 
     def __str__(self) -> str:
         what = f"{self.verb} {self.workload}" + (f" pod {self.pod.name}" if self.pod else "")
         if self.after:
             what += f": {format_sizes(self.before)} -> {format_sizes(self.after)}"
+        if self.replicas:
+            what += ": {} -> {} replicas".format(*self.replicas)
         if self.verb == "annotate":
             what += f": {_describe_change(self.old)} -> {_describe_change(self.new)}"
         return what

@@ -18,6 +18,7 @@ from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.runtime.event_correlator import EventType, ObjectReference
 from trimtab.lab.faults.api_faults import ApiFaults, FaultyCluster, FaultyLeases, FaultyObjects
 from trimtab.lab.faults.gate import ProcessGate, is_killed
+from trimtab.lab.faults.kpi_faults import FaultyKpis
 from trimtab.lab.faults.plan import FaultInjector
 from trimtab.lab.faults.records import Write
 from trimtab.lab.faults.store_faults import open_store
@@ -147,7 +148,7 @@ class Replica:
                 rng=random.Random(f"{world.seed}/{self.name}"),  # noqa: S311 - jitter
             ),
             guardrails=SimulatedGuardrails(world),
-            kpis=SimulatedKpiClient(world),
+            kpis=FaultyKpis(SimulatedKpiClient(world), shared.injector, self.gate),
         )
         self.process = OperatorProcess(
             world,

@@ -106,6 +106,7 @@ class ReadyPods:
         self._spec = spec
         self._world = world
         self._ready: Counter[WorkloadKey] = Counter()
+        self._wanted: Counter[WorkloadKey] = Counter()
         self._steps = 0
 
     def observe(self) -> None:
@@ -114,14 +115,19 @@ class ReadyPods:
             self._steps += 1
             for key, workload in self._world.workloads.items():
                 self._ready[key] += workload.ready
+                self._wanted[key] += workload.replicas
 
     def means(self) -> dict[WorkloadKey, float]:
         return {key: self._ready[key] / max(self._steps, 1) for key in self._world.workloads}
 
+    def wanted_pods(self, key: WorkloadKey) -> float:
+        """Return the mean number of pods that a workload is to have."""
+        return self._wanted[key] / max(self._steps, 1)
+
 
 class NotWorseThanNothing(Invariant):
     name = "not-worse-than-nothing"
-    sentence = "Long after the last fault every workload has as many ready pods, in the mean of hours, as without the operator."
+    sentence = "Long after the last fault every workload has as many ready pods, in the mean of hours, as without the operator, or as an Intent wants."
     needs_stationary_demand = True
 
     def __init__(self, state: RunState) -> None:
@@ -135,7 +141,8 @@ class NotWorseThanNothing(Invariant):
         for key, ready in self._ready.means().items():
             if self._may_exceed_own_limit(key):
                 continue
-            without = self.state.ready_without_operator.get(key, 0)
+            # An Intent may have scaled in.
+            without = min(self.state.ready_without_operator.get(key, 0), self._ready.wanted_pods(key))
             # Pods that crash in both runs wait at other times.
             self.check(
                 ready >= 0.9 * without - 0.25,

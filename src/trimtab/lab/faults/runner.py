@@ -160,6 +160,7 @@ class FaultRun:
             replicas=lambda: self._operations.replicas,
             config=lambda: config.current,
             hides_usage=self._hides_usage,
+            objects=self._hub.objects,
             store_path=shared.store_path,
         )
         self._measure_baseline = measure_baseline
@@ -169,6 +170,9 @@ class FaultRun:
         self._pairs: set[str] = set()
         home = config.current.namespace
         for resource, record in list_static_objects(world):
+            self._hub.put(resource, record)
+        namespaces = sorted({each.namespace for each in spec.workloads})
+        for resource, record in spec.companions.build(namespaces):
             self._hub.put(resource, record)
         for policy in build_policy_records(spec.build_policies(), home=home):
             self._hub.put(OPTIMIZATION_POLICIES, policy)

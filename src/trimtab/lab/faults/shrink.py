@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from trimtab.lab.faults.companions import Companions
 from trimtab.lab.faults.corpus import AnyCase, run_any_case
 from trimtab.lab.faults.node_runner import NodeCase
 from trimtab.lab.faults.node_world import NodeWorld
@@ -95,17 +96,30 @@ def _iter_smaller_worlds(world: WorldSpec) -> Iterator[WorldSpec]:
             yield replace(world, workloads=workloads)
     for name in world.policies:
         yield replace(world, policies=_without(world.policies, name))
-    for name in world.config:
-        yield replace(world, config=_without(world.config, name))
+    for companions in _iter_smaller_companions(world.companions):
+        yield replace(world, companions=companions)
     for place, workload in enumerate(world.workloads):
         for each in _iter_smaller_workloads(workload):
             yield replace(world, workloads=(*world.workloads[:place], each, *world.workloads[place + 1 :]))
     for policies in _iter_smaller_policies(world.policies):
         yield replace(world, policies=policies)
+    yield from _iter_smaller_settings(world)
+
+
+def _iter_smaller_settings(world: WorldSpec) -> Iterator[WorldSpec]:
+    replace = msgspec.structs.replace
+    for name in world.config:
+        yield replace(world, config=_without(world.config, name))
     simplest: dict[str, float] = {"replicas": 1, "workers": 1, "noise": 0.0}
     for field, value in simplest.items():
         if getattr(world, field) != value:
             yield replace(world, **{field: value})
+
+
+def _iter_smaller_companions(companions: Companions) -> Iterator[Companions]:
+    for field in companions.__struct_fields__:
+        for objects in _iter_without_parts(getattr(companions, field)):
+            yield msgspec.structs.replace(companions, **{field: objects})
 
 
 def _iter_smaller_workloads(workload: WorkloadDraw) -> Iterator[WorkloadDraw]:

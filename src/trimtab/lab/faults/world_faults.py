@@ -6,8 +6,7 @@ Each kind is a class with what happens at its begin and at its end; `Environment
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -25,31 +24,30 @@ from trimtab.kube.kinds.quotas import (
 )
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.rest.resources import LIMIT_RANGES, NODES, RESOURCE_QUOTAS
+from trimtab.lab.faults import companion_faults
 from trimtab.lab.faults.api_faults import find_mutation, round_up_memory
-from trimtab.lab.faults.plan import Fault, FaultDetails, FaultInjector, FaultKind
+from trimtab.lab.faults.cluster_fault import (
+    CHANGES,
+    FaultContext,
+    ClusterFault,
+    Handler,
+    cluster_fault,
+)
+from trimtab.lab.faults.plan import Fault, FaultDetails, FaultInjector
 from trimtab.lab.faults.trace import RunTrace
 from trimtab.lab.faults.watch_faults import WatchHub
 from trimtab.lab.faults.worlds import WorldSpec
 from trimtab.lab.simulator import kubelet
 from trimtab.lab.simulator.namespace_limits import sum_usage
-from trimtab.lab.simulator.objects import SimulatedPod, SimulatedWorkload, derive_uid, with_sizes
+from trimtab.lab.simulator.objects import SimulatedPod, derive_uid, with_sizes
 from trimtab.lab.simulator.physics import UNSCHEDULED
 from trimtab.lab.simulator.world import SimulatedWorld
 
 _DEFERRED, _INFEASIBLE = "resize-deferred", "resize-infeasible"
 _SILENT, _IGNORED, _FAILING = "resize-never-answered", "resize-ignored", "resize-fails"
 _RESIZES = ("resize",)
-_CHANGES = ("annotate", "resize")
 _PARTIAL = "resize-partial"
 _MEMORY, _CPU, _IDLE = "demand-memory", "demand-cpu", "demand-zero"
-
-
-def _draw_workload(rng: random.Random, world: WorldSpec) -> FaultDetails:
-    return FaultDetails(
-        target=str(rng.choice(world.workloads).key),
-        share=rng.choice([0.5, 1.0, 1.0]),
-        amount=rng.choice([1.2, 1.5, 2.0, 4.0]),
-    )
 
 
 def _draw_namespace(rng: random.Random, world: WorldSpec) -> FaultDetails:
@@ -63,35 +61,7 @@ def _draw_node(rng: random.Random, world: WorldSpec) -> FaultDetails:
     return FaultDetails(target=f"node-{rng.randrange(world.nodes)}")
 
 
-@dataclass(slots=True)
-class _Context:
-    """Everything that a fault of the cluster acts on."""
-
-    world: SimulatedWorld
-    hub: WatchHub
-    injector: FaultInjector
-    trace: RunTrace
-    memory: dict[int, object] = field(default_factory=dict)
-    """The state that a fault keeps from its start to its end, by its seed."""
-
-    def find_workload(self, fault: Fault) -> SimulatedWorkload | None:
-        return next((each for key, each in self.world.workloads.items() if str(key) == fault.target), None)
-
-    def touch(self, workload: SimulatedWorkload) -> None:
-        """Have the workload's controller see a change."""
-        workload.generation += 1
-        self.world.enqueue(workload)
-        self.world.process_due(self.world.control_time)
-
-
-_Handler = Callable[[_Context, Fault], None]
-
-
-def _nothing(context: _Context, fault: Fault) -> None:
-    del context, fault
-
-
-def _lose_node(context: _Context, fault: Fault) -> None:
+def _lose_node(context: FaultContext, fault: Fault) -> None:
     world, node = context.world, int(fault.target.removeprefix("node-"))
     if not world.nodes.active[node] or world.nodes.active.sum() < 2:
         return
@@ -105,14 +75,14 @@ def _lose_node(context: _Context, fault: Fault) -> None:
     world.process_due(world.control_time)
 
 
-def _restore_node(context: _Context, fault: Fault) -> None:
+def _restore_node(context: FaultContext, fault: Fault) -> None:
     if record := context.memory.pop(fault.seed, None):
         context.world.nodes.activate(int(fault.target.removeprefix("node-")))
         context.hub.put(NODES, record)
         context.world.retry_pending()
 
 
-def _set_node_ready(context: _Context, fault: Fault, *, ready: bool) -> None:
+def _set_node_ready(context: FaultContext, fault: Fault, *, ready: bool) -> None:
     world, node = context.world, int(fault.target.removeprefix("node-"))
     record = context.hub.objects.get((NODES, "", fault.target))
     if record is None:
@@ -129,7 +99,7 @@ def _set_node_ready(context: _Context, fault: Fault, *, ready: bool) -> None:
     world.process_due(world.control_time)
 
 
-def _fill_node(context: _Context, fault: Fault) -> None:
+def _fill_node(context: FaultContext, fault: Fault) -> None:
     nodes, node = context.world.nodes, int(fault.target.removeprefix("node-"))
     taken = max(int(nodes.cpu_left[node]), 0), max(int(nodes.memory_left[node]), 0)
     nodes.reserve(node, *taken)
@@ -137,7 +107,7 @@ def _fill_node(context: _Context, fault: Fault) -> None:
     context.injector.record(fault, fault.target)
 
 
-def _empty_node(context: _Context, fault: Fault) -> None:
+def _empty_node(context: FaultContext, fault: Fault) -> None:
     taken = context.memory.pop(fault.seed, None)
     if isinstance(taken, tuple):
         cpu, memory = taken
@@ -145,7 +115,7 @@ def _empty_node(context: _Context, fault: Fault) -> None:
         context.world.retry_pending()
 
 
-def _scale(context: _Context, fault: Fault) -> None:
+def _scale(context: FaultContext, fault: Fault) -> None:
     if workload := context.find_workload(fault):
         rng = context.injector.rng(fault)
         replicas = rng.choice([0, 1, workload.replicas + 1, workload.replicas * 2])
@@ -155,14 +125,14 @@ def _scale(context: _Context, fault: Fault) -> None:
         context.world.process_due(context.world.control_time)
 
 
-def _scale_back(context: _Context, fault: Fault) -> None:
+def _scale_back(context: FaultContext, fault: Fault) -> None:
     replicas = context.memory.pop(fault.seed, None)
     if isinstance(replicas, int) and (workload := context.find_workload(fault)):
         context.world.scale_workload(workload.spec.key, replicas)
         context.world.process_due(context.world.control_time)
 
 
-def _edit_template(context: _Context, fault: Fault) -> None:
+def _edit_template(context: FaultContext, fault: Fault) -> None:
     """Write other sizes to the template, as a user or a GitOps tool does."""
     if workload := context.find_workload(fault):
         factor = context.injector.rng(fault).choice([0.8, 1.5, 2.0])
@@ -175,7 +145,7 @@ def _edit_template(context: _Context, fault: Fault) -> None:
         context.touch(workload)
 
 
-def _reset_template(context: _Context, fault: Fault) -> None:
+def _reset_template(context: FaultContext, fault: Fault) -> None:
     """Write the original sizes to the template, as a GitOps tool does when it finds a difference."""
     if (workload := context.find_workload(fault)) is None:
         return
@@ -188,7 +158,7 @@ def _reset_template(context: _Context, fault: Fault) -> None:
         context.touch(workload)
 
 
-def _start_rollout(context: _Context, fault: Fault) -> None:
+def _start_rollout(context: FaultContext, fault: Fault) -> None:
     if workload := context.find_workload(fault):
         context.memory[fault.seed] = workload.uid, workload.revision, workload.containers
         workload.start_revision()
@@ -196,14 +166,14 @@ def _start_rollout(context: _Context, fault: Fault) -> None:
         context.touch(workload)
 
 
-def _start_broken_rollout(context: _Context, fault: Fault) -> None:
+def _start_broken_rollout(context: FaultContext, fault: Fault) -> None:
     """Begin a rollout to a version whose pods never become ready."""
     if workload := context.find_workload(fault):
         workload.broken_revision = workload.last_revision + 1
         _start_rollout(context, fault)
 
 
-def _undo_rollout(context: _Context, fault: Fault) -> None:
+def _undo_rollout(context: FaultContext, fault: Fault) -> None:
     """Go back to the template of before, and to its pods, as `kubectl rollout undo` does."""
     found = context.memory.pop(fault.seed, None)
     if isinstance(found, tuple) and (workload := context.find_workload(fault)):
@@ -214,7 +184,7 @@ def _undo_rollout(context: _Context, fault: Fault) -> None:
             context.touch(workload)
 
 
-def _pause_rollout(context: _Context, fault: Fault) -> None:
+def _pause_rollout(context: FaultContext, fault: Fault) -> None:
     """Begin a rollout, and pause it before the second pod is replaced."""
     if (workload := context.find_workload(fault)) and workload.spec.kind == "Deployment":
         _start_rollout(context, fault)
@@ -222,27 +192,27 @@ def _pause_rollout(context: _Context, fault: Fault) -> None:
         context.touch(workload)
 
 
-def _resume_rollout(context: _Context, fault: Fault) -> None:
+def _resume_rollout(context: FaultContext, fault: Fault) -> None:
     if workload := context.find_workload(fault):
         workload.paused = False
         context.touch(workload)
 
 
-def _recreate_workload(context: _Context, fault: Fault) -> None:
+def _recreate_workload(context: FaultContext, fault: Fault) -> None:
     if workload := context.find_workload(fault):
         context.injector.record(fault, fault.target)
         context.world.recreate_workload(workload.spec.key)
         context.world.process_due(context.world.control_time)
 
 
-def _remove_annotations(context: _Context, fault: Fault) -> None:
+def _remove_annotations(context: FaultContext, fault: Fault) -> None:
     """Remove our annotations, as a tool does that applies a manifest over everything."""
     if (workload := context.find_workload(fault)) and workload.annotations.pop(ANNOTATIONS_MANAGER, None):
         context.injector.record(fault, fault.target)
         context.world.mark_changed(workload)
 
 
-def _garble_annotations(context: _Context, fault: Fault) -> None:
+def _garble_annotations(context: FaultContext, fault: Fault) -> None:
     if workload := context.find_workload(fault):
         theirs = dict(workload.annotations.get(ANNOTATIONS_MANAGER, {}))
         context.memory[fault.seed] = True
@@ -254,7 +224,7 @@ def _garble_annotations(context: _Context, fault: Fault) -> None:
         context.world.mark_changed(workload)
 
 
-def _clear_annotations(context: _Context, fault: Fault) -> None:
+def _clear_annotations(context: FaultContext, fault: Fault) -> None:
     """Remove annotations that nobody can read, as our Event asks people to."""
     workload = context.find_workload(fault)
     if context.memory.pop(fault.seed, None) and workload:
@@ -262,7 +232,7 @@ def _clear_annotations(context: _Context, fault: Fault) -> None:
         context.world.mark_changed(workload)
 
 
-def _cordon_node(context: _Context, fault: Fault) -> None:
+def _cordon_node(context: FaultContext, fault: Fault) -> None:
     """Cordon a node and evict its pods, as `kubectl drain` does."""
     world, node = context.world, int(fault.target.removeprefix("node-"))
     record = context.hub.objects.get((NODES, "", fault.target))
@@ -278,7 +248,7 @@ def _cordon_node(context: _Context, fault: Fault) -> None:
     world.process_due(world.control_time)
 
 
-def _uncordon_node(context: _Context, fault: Fault) -> None:
+def _uncordon_node(context: FaultContext, fault: Fault) -> None:
     if context.memory.pop(fault.seed, None):
         context.world.nodes.uncordon(int(fault.target.removeprefix("node-")))
         if record := context.hub.objects.get((NODES, "", fault.target)):
@@ -287,7 +257,7 @@ def _uncordon_node(context: _Context, fault: Fault) -> None:
         context.world.retry_pending()
 
 
-def _set_quota(context: _Context, fault: Fault) -> None:
+def _set_quota(context: FaultContext, fault: Fault) -> None:
     """Create a ResourceQuota a little above or below what the namespace uses."""
     world, namespace = context.world, fault.target
     if namespace in world.quotas:
@@ -313,14 +283,14 @@ def _set_quota(context: _Context, fault: Fault) -> None:
     context.hub.put_quota(namespace)
 
 
-def _remove_quota(context: _Context, fault: Fault) -> None:
+def _remove_quota(context: FaultContext, fault: Fault) -> None:
     if context.memory.pop(fault.seed, None):
         quota = context.world.quotas.pop(fault.target)
         known = context.hub.objects[RESOURCE_QUOTAS, fault.target, quota.name]
         context.hub.remove(RESOURCE_QUOTAS, msgspec.structs.replace(known, version=known.version + 1))
 
 
-def _set_limit_range(context: _Context, fault: Fault) -> None:
+def _set_limit_range(context: FaultContext, fault: Fault) -> None:
     """Create a LimitRange whose bounds cut through the sizes of the namespace."""
     world, namespace = context.world, fault.target
     if namespace in world.limit_ranges:
@@ -352,13 +322,13 @@ def _set_limit_range(context: _Context, fault: Fault) -> None:
     context.hub.put(LIMIT_RANGES, found)
 
 
-def _remove_limit_range(context: _Context, fault: Fault) -> None:
+def _remove_limit_range(context: FaultContext, fault: Fault) -> None:
     if context.memory.pop(fault.seed, None):
         found = context.world.limit_ranges.pop(fault.target)
         context.hub.remove(LIMIT_RANGES, msgspec.structs.replace(found, version=found.version + 1))
 
 
-def _resize_pods(context: _Context, fault: Fault) -> None:
+def _resize_pods(context: FaultContext, fault: Fault) -> None:
     """Resize running pods, as a user or another controller does."""
     if workload := context.find_workload(fault):
         for pod in list(workload.pods.values()):
@@ -374,7 +344,7 @@ def _resize_pods(context: _Context, fault: Fault) -> None:
                 context.injector.record(fault, pod.name)
 
 
-def _delete_pods(context: _Context, fault: Fault) -> None:
+def _delete_pods(context: FaultContext, fault: Fault) -> None:
     if workload := context.find_workload(fault):
         for pod in list(workload.pods.values()):
             if context.injector.rng(fault).random() < fault.share:
@@ -383,7 +353,7 @@ def _delete_pods(context: _Context, fault: Fault) -> None:
         context.world.process_due(context.world.control_time)
 
 
-def _crash(context: _Context, fault: Fault) -> None:
+def _crash(context: FaultContext, fault: Fault) -> None:
     """Let containers of some pods exit with an error; they wait as long as the fault lasts, at most five minutes."""
     world = context.world
     if workload := context.find_workload(fault):
@@ -406,7 +376,7 @@ def _crash(context: _Context, fault: Fault) -> None:
         world.process_due(world.control_time)
 
 
-def _notice_ignored(context: _Context, fault: Fault) -> None:
+def _notice_ignored(context: FaultContext, fault: Fault) -> None:
     """Let the kubelet find, when its runtime works again, that containers do not have their size."""
     if workload := context.find_workload(fault):
         for pod in workload.pods.values():
@@ -417,152 +387,125 @@ def _notice_ignored(context: _Context, fault: Fault) -> None:
                 context.world.mark_changed(pod)
 
 
-@dataclass(frozen=True, slots=True)
-class _ClusterFault:
-    kind: FaultKind
-    begin: _Handler = _nothing
-    end: _Handler = _nothing
-    every: float | None = None
-    """The seconds after which `begin` is repeated while the fault lasts."""
-
-
-def _cluster_fault(
-    name: str,
-    sentence: str,
-    begin: _Handler = _nothing,
-    end: _Handler = _nothing,
-    *,
-    draw: Callable[[random.Random, WorldSpec], FaultDetails] = _draw_workload,
-    every: float | None = None,
-    hides_usage: bool = False,
-    calls: tuple[str, ...] = (),
-    contract: str = "process",
-) -> _ClusterFault:
-    kind = FaultKind(
-        name=name, sentence=sentence, draw=draw, hides_usage=hides_usage, calls=calls, contract=contract
-    )
-    return _ClusterFault(kind, begin, end, every)
-
-
-_FAULTS: Sequence[_ClusterFault] = (
-    _cluster_fault(
+_FAULTS: Sequence[ClusterFault] = (
+    cluster_fault(
         "node-lost",
         "A node vanishes with its pods.",
         _lose_node,
         _restore_node,
         draw=_draw_node,
-        calls=_CHANGES,
+        calls=CHANGES,
     ),
-    _cluster_fault(
+    cluster_fault(
         "node-not-ready",
         "A node is NotReady, and so are its pods.",
         lambda context, fault: _set_node_ready(context, fault, ready=False),
         lambda context, fault: _set_node_ready(context, fault, ready=True),
         draw=_draw_node,
     ),
-    _cluster_fault(
-        "node-full", "A node has no room left.", _fill_node, _empty_node, draw=_draw_node, calls=_CHANGES
+    cluster_fault(
+        "node-full", "A node has no room left.", _fill_node, _empty_node, draw=_draw_node, calls=CHANGES
     ),
-    _cluster_fault(_DEFERRED, "The kubelet defers resizes of a workload's pods.", calls=_RESIZES),
-    _cluster_fault(_INFEASIBLE, "The kubelet finds resizes of a workload's pods infeasible.", calls=_RESIZES),
-    _cluster_fault(_SILENT, "The kubelet never answers to resizes of a workload's pods.", calls=_RESIZES),
-    _cluster_fault(
+    cluster_fault(_DEFERRED, "The kubelet defers resizes of a workload's pods.", calls=_RESIZES),
+    cluster_fault(_INFEASIBLE, "The kubelet finds resizes of a workload's pods infeasible.", calls=_RESIZES),
+    cluster_fault(_SILENT, "The kubelet never answers to resizes of a workload's pods.", calls=_RESIZES),
+    cluster_fault(
         _IGNORED,
         "The container runtime reports success of a resize and changes nothing.",
         end=_notice_ignored,
         calls=_RESIZES,
     ),
-    _cluster_fault(_FAILING, "The container runtime fails resizes with an error.", calls=_RESIZES),
-    _cluster_fault(
+    cluster_fault(_FAILING, "The container runtime fails resizes with an error.", calls=_RESIZES),
+    cluster_fault(
         _PARTIAL,
         "The kubelet resizes one container of a pod, and defers the others.",
         calls=_RESIZES,
     ),
-    _cluster_fault(_MEMORY, "Containers want more memory, up to four times as much."),
-    _cluster_fault(_CPU, "Containers want more CPU, up to four times as much."),
-    _cluster_fault(_IDLE, "Containers want nothing."),
-    _cluster_fault("crash-loop", "Containers crash again and again.", _crash, every=200.0),
-    _cluster_fault(
-        "other-scales", "A user or an autoscaler scales a workload.", _scale, _scale_back, calls=_CHANGES
+    cluster_fault(_MEMORY, "Containers want more memory, up to four times as much."),
+    cluster_fault(_CPU, "Containers want more CPU, up to four times as much."),
+    cluster_fault(_IDLE, "Containers want nothing."),
+    cluster_fault("crash-loop", "Containers crash again and again.", _crash, every=200.0),
+    cluster_fault(
+        "other-scales", "A user or an autoscaler scales a workload.", _scale, _scale_back, calls=CHANGES
     ),
-    _cluster_fault(
-        "other-edits-template", "A user writes other sizes to a template.", _edit_template, calls=_CHANGES
+    cluster_fault(
+        "other-edits-template", "A user writes other sizes to a template.", _edit_template, calls=CHANGES
     ),
-    _cluster_fault(
+    cluster_fault(
         "gitops-resets-template",
         "A GitOps tool writes the original sizes to a template whenever they differ.",
         _reset_template,
         every=180.0,
     ),
-    _cluster_fault(
-        "other-resizes-pods", "Another controller resizes running pods.", _resize_pods, calls=_CHANGES
+    cluster_fault(
+        "other-resizes-pods", "Another controller resizes running pods.", _resize_pods, calls=CHANGES
     ),
-    _cluster_fault("other-deletes-pods", "A user deletes pods.", _delete_pods, calls=_CHANGES),
-    _cluster_fault(
-        "rollout", "A rollout begins, and is rolled back.", _start_rollout, _undo_rollout, calls=_CHANGES
+    cluster_fault("other-deletes-pods", "A user deletes pods.", _delete_pods, calls=CHANGES),
+    cluster_fault(
+        "rollout", "A rollout begins, and is rolled back.", _start_rollout, _undo_rollout, calls=CHANGES
     ),
-    _cluster_fault(
+    cluster_fault(
         "rollout-broken",
         "A rollout begins to a version whose pods never become ready, and is rolled back.",
         _start_broken_rollout,
         _undo_rollout,
-        calls=_CHANGES,
+        calls=CHANGES,
     ),
-    _cluster_fault(
+    cluster_fault(
         "rollout-paused",
         "A rollout begins and is paused for a while.",
         _pause_rollout,
         _resume_rollout,
-        calls=_CHANGES,
+        calls=CHANGES,
     ),
-    _cluster_fault(
+    cluster_fault(
         "workload-recreated",
         "A workload is deleted, and created again under the same name.",
         _recreate_workload,
-        calls=_CHANGES,
+        calls=CHANGES,
     ),
-    _cluster_fault(
+    cluster_fault(
         "other-removes-annotations",
         "Another tool removes the annotations of a change.",
         _remove_annotations,
-        calls=_CHANGES,
+        calls=CHANGES,
     ),
-    _cluster_fault(
+    cluster_fault(
         "other-garbles-annotations",
         "Somebody writes an annotation that cannot be read, and removes it later.",
         _garble_annotations,
         _clear_annotations,
-        calls=_CHANGES,
+        calls=CHANGES,
     ),
-    _cluster_fault(
+    cluster_fault(
         "node-drained",
         "A node is cordoned and its pods are evicted; later it takes pods again.",
         _cordon_node,
         _uncordon_node,
         draw=_draw_node,
-        calls=_CHANGES,
+        calls=CHANGES,
     ),
-    _cluster_fault(
+    cluster_fault(
         "quota-set",
         "A ResourceQuota is created that leaves little or nothing, and deleted later.",
         _set_quota,
         _remove_quota,
         draw=_draw_namespace,
-        calls=_CHANGES,
+        calls=CHANGES,
         contract="tests/lab/simulator/test_namespace_limits.py",
     ),
-    _cluster_fault(
+    cluster_fault(
         "limit-range-set",
         "A LimitRange is created that forbids sizes of running pods, and deleted later.",
         _set_limit_range,
         _remove_limit_range,
         draw=_draw_namespace,
-        calls=_CHANGES,
+        calls=CHANGES,
         contract="tests/lab/simulator/test_namespace_limits.py",
     ),
 )
 
-KINDS = tuple(each.kind for each in _FAULTS)
+KINDS = tuple(each.kind for each in (*_FAULTS, *companion_faults.FAULTS))
 
 
 class Environment:
@@ -573,9 +516,9 @@ class Environment:
     ) -> None:
         self._world = world
         self._injector = injector
-        self._context = _Context(world, hub, injector, trace)
-        self._agenda: list[tuple[float, int, Fault, _Handler]] = []
-        self._faults = {each.kind.name: each for each in _FAULTS}
+        self._context = FaultContext(world, hub, injector, trace)
+        self._agenda: list[tuple[float, int, Fault, Handler]] = []
+        self._faults = {each.kind.name: each for each in (*_FAULTS, *companion_faults.FAULTS)}
         injector.subscribe(self._schedule)
         world.intercept_resize = self._intercept_resize
         world.change_demand = self._change_demand

@@ -16,6 +16,7 @@ import numpy as np
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.lab.faults.companions import Companions, draw_companions, draw_intent_settings
 from trimtab.lab.simulator.scenario import (
     ContainerSpec,
     NodePool,
@@ -90,6 +91,8 @@ class WorldSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     workloads: tuple[WorkloadDraw, ...]
     policies: dict[str, dict[str, Any]] = {}
     """The spec of each policy, as in a manifest, by name."""
+    companions: Companions = Companions()
+    """The Intents and autoscalers of the workloads."""
     config: dict[str, Any] = {}
     """The operator's configuration, as in its file."""
     replicas: int = 1
@@ -211,6 +214,9 @@ def draw_world(seed: int) -> WorldSpec:
     policies = {
         f"policy-{number}": draw_policy(rng, namespaces) for number in range(rng.choice([1, 1, 1, 2]))
     }
+    # With a generator of its own: objects beside workloads change nothing about the rest of a world.
+    beside = random.Random(f"companions/{seed}")  # noqa: S311 - not for secrets
+    services = [each.key for each in workloads if each.is_service]
     return WorldSpec(
         seed=seed,
         start=rng.choice([STARTS["monday"], *STARTS.values()]),
@@ -222,7 +228,8 @@ def draw_world(seed: int) -> WorldSpec:
         noise=rng.choice([0.0, 0.05, 0.15]),
         workloads=workloads,
         policies=policies,
-        config=_draw_config(rng),
+        companions=draw_companions(beside, [each.key for each in workloads], services),
+        config={**_draw_config(rng), "intents": draw_intent_settings(beside)},
         replicas=rng.choice([1, 1, 1, 2]),
         workers=rng.choice([1, 2, 8]),
     )

@@ -1,0 +1,63 @@
+"""Faults of the servers that measure KPIs: they do not answer, or what they answer is wrong."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Mapping
+
+from trimtab.intents.kpi.client import KpiClient
+from trimtab.intents.kpi.measurement import KpiReading, unknown_reading
+from trimtab.intents.kpi.query import KpiQuery
+from trimtab.lab.faults.gate import ProcessGate
+from trimtab.lab.faults.plan import FaultDetails, FaultInjector, FaultKind
+
+_AWAY, _WRONG, _FROZEN = "kpi-away", "kpi-wrong", "kpi-frozen"
+
+
+def _draw_share(rng: random.Random, world: object) -> FaultDetails:
+    del world
+    return FaultDetails(
+        share=rng.choice([0.2, 1.0]), amount=rng.choice([0.0, 0.01, 100.0, -1.0, math.nan, math.inf])
+    )
+
+
+KINDS = (
+    FaultKind(name=_AWAY, sentence="The server that measures KPIs does not answer.", draw=_draw_share),
+    FaultKind(
+        name=_WRONG,
+        sentence="KPIs are 0, a hundred times too low or too high, negative, infinite or NaN.",
+        draw=_draw_share,
+    ),
+    FaultKind(name=_FROZEN, sentence="KPIs repeat the last value before the fault.", draw=_draw_share),
+)
+
+
+class FaultyKpis:
+    """Implements `KpiClient` for one process."""
+
+    def __init__(self, inner: KpiClient, injector: FaultInjector, gate: ProcessGate) -> None:
+        self._inner = inner
+        self._injector = injector
+        self._gate = gate
+        self._last: dict[KpiQuery, KpiReading] = {}
+
+    async def measure(self, queries: Iterable[KpiQuery], *, at: float) -> Mapping[KpiQuery, KpiReading]:
+        self._gate.pass_through("measure")
+        readings = await self._inner.measure(queries, at=at)
+        self._gate.pass_through("measure")
+        return {query: self._spoil(query, reading) for query, reading in readings.items()}
+
+    def _spoil(self, query: KpiQuery, reading: KpiReading) -> KpiReading:
+        hit, record = self._injector.hit, self._injector.record
+        if fault := hit(_AWAY):
+            record(fault, query.quantity)
+            return unknown_reading("the server did not answer within 10 s")
+        if (fault := hit(_WRONG)) and reading.value is not None:
+            record(fault, query.quantity)
+            return KpiReading.from_value(reading.value * fault.amount)
+        if (fault := hit(_FROZEN)) and query in self._last:
+            record(fault, query.quantity)
+            return self._last[query]
+        self._last[query] = reading
+        return reading
