@@ -10,7 +10,7 @@ import msgspec
 from trimtab.kube.kinds.custom import IntentRecord
 from trimtab.kube.kinds.emergency_stop import STOP_NAME, EmergencyStop
 from trimtab.kube.rest.resources import CONFIG_MAPS, HPAS, INTENTS, VPAS, Resource
-from trimtab.lab.faults.cluster_fault import CHANGES, FaultContext, ClusterFault, cluster_fault
+from trimtab.lab.faults.cluster_fault import CHANGES, ClusterFault, FaultContext, cluster_fault
 from trimtab.lab.faults.companions import HpaDraw, VpaDraw, draw_intent
 from trimtab.lab.faults.plan import Fault, FaultDetails
 from trimtab.lab.faults.worlds import WorldSpec

@@ -28,8 +28,8 @@ from trimtab.lab.faults import companion_faults
 from trimtab.lab.faults.api_faults import find_mutation, round_up_memory
 from trimtab.lab.faults.cluster_fault import (
     CHANGES,
-    FaultContext,
     ClusterFault,
+    FaultContext,
     Handler,
     cluster_fault,
 )
