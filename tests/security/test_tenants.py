@@ -287,6 +287,7 @@ async def test_intents_above_the_limit_of_their_namespace_are_reported_and_not_u
         assert env.status("web")["objectives"][0]["verdict"] == "Met"
         assert "more than 10 of this kind" in env.status("p-10")["reason"]
         assert env.status("p-09")["resolved"]
+        assert next(iter(env.api.statuses)) == "web", "a namespace with one Intent waits for no other"
 
 
 def test_new_guardrails_of_one_namespace_leave_time_for_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,6 +105,9 @@ class LocalObservations:
     unsettled_since: Mapping[str, int] = field(default_factory=dict)
     """The time since which each pod, by uid, has had a resize that is not in effect."""
 
+    unsettled_sizes: Mapping[str, Sizes] = field(default_factory=dict)
+    """The sizes in the spec of each pod, by uid, for which it waits since then."""
+
     unready_since: Mapping[str, int] = field(default_factory=dict)
     """The time since which each pod, by uid, has not been ready."""
 
@@ -122,12 +125,20 @@ class LocalObservations:
     def observe(self, pods: Sequence[Pod], now: int) -> LocalObservations:
         """Note which pods are not settled or not ready, and forget those that are again."""
         live = live_pods(pods)
-        waiting = [pod.uid for pod in live if not is_settled(pod, container_sizes(pod.containers))]
+        sizes = {pod.uid: container_sizes(pod.containers) for pod in live}
+        waiting = [pod.uid for pod in live if not is_settled(pod, sizes[pod.uid])]
+        # Another size is another resize, whose wait begins now: a revert would otherwise take a pod that its node
+        # had no capacity for as one that waited for something else before.
+        resized = {uid for uid in waiting if self.unsettled_sizes.get(uid, sizes[uid]) != sizes[uid]}
         unready = [pod.uid for pod in live if not pod.ready]
         return replace(
             self,
             # `min`, because the clock may have been set back: a time in the future would postpone every deadline.
-            unsettled_since={uid: min(self.unsettled_since.get(uid, now), now) for uid in waiting},
+            unsettled_since={
+                uid: now if uid in resized else min(self.unsettled_since.get(uid, now), now)
+                for uid in waiting
+            },
+            unsettled_sizes={uid: sizes[uid] for uid in waiting},
             unready_since={uid: min(self.unready_since.get(uid, now), now) for uid in unready},
             observed_since=min(self.observed_since or now, now),
             # The absolute age: with a signed one, a clock that was set back would keep a rejection for as long.
