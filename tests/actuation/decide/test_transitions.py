@@ -1109,6 +1109,21 @@ def test_change_resizes_pods_without_the_template_that_another_manager_owns() ->
     assert {type(action) for action in resized} == {ResizePod}
 
 
+def test_revert_waits_until_the_kubelet_took_back_a_resize_without_capacity() -> None:
+    """Its wait for the larger size began before the revert, and the one for the previous size does not count from then."""
+    waiting = five_pods(AFTER, 4, applied={"web": SMALL}, resize=NO_CAPACITY)
+    seen = LocalObservations().observe(waiting, NOW)
+    late = NOW + DEADLINES.deferred + 1
+    reverting = change(Phase.REVERTING, since=late, reason="no capacity")
+    resized = five_pods({"web": SMALL}, 4, resize=NO_CAPACITY)
+    seen = seen.observe(resized, late)
+    assert "not in effect yet on pod web-4" in wait_reason(step(reverting, resized, now=late, local=seen))
+    settled = five_pods({"web": SMALL}, 4)
+    assert written_annotations(
+        step(reverting, settled, now=late, local=seen.observe(settled, late + 1))
+    ).reverted
+
+
 def test_revert_restores_the_template_before_the_pods() -> None:
     wanted = desired_change(allow_recreate=True, can_resize_in_place=False)
     begins = start_change(observation(wanted, pods=FIVE, on=workload(update="OnDelete", replicas=5)))

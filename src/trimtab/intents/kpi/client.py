@@ -38,7 +38,7 @@ MAX_CONCURRENT_OF_NAMESPACE = 8
 """The most requests for one namespace to one server at a time, so that slow queries do not delay those of others."""
 PATIENCE = 2.0
 """The seconds that a cycle waits for queries; slower ones run on until their timeout, and a later cycle reads them."""
-LATE_PATIENCE = 0.5
+LATE_PATIENCE = 0.2
 """The seconds that it waits for namespaces whose queries were slow, or are new."""
 LATE_CYCLES = 20
 """The cycles without a slow query after which a namespace is no longer late."""

@@ -167,7 +167,7 @@ class IntentController:
         self._observer.start_cycle()
         self._restored.clear()
         self._intent_index.limit_namespaces(self._config().intents.max_per_namespace)
-        intents = self._intent_index.list_intents()
+        intents = _sort_by_namespace_size(self._intent_index.list_intents())
         goals: list[Goal] = []
         async for intent in take_turns(intents):
             with self._isolate_errors(intent=str(intent)):
@@ -176,7 +176,7 @@ class IntentController:
                     await self._restore_effects(intent, goals[-1], now)
         self._effect_learner.forget_all_but(goals)
         self._status_writer.forget_all_but({intent.key for intent in intents})
-        await self._finish_pending(intents, now)
+        await self._finish_rollouts(now)
         observations = await self._observer.observe(
             intents, now=now, isolate=lambda intent: self._isolate_errors(intent=str(intent))
         )
@@ -204,6 +204,8 @@ class IntentController:
                     else self._report_only(observation)
                 )
                 await self._status_writer.write_observed(observation, outcome, now=now)
+        # Last, because nothing depends on them: a namespace may have thousands.
+        await self._write_problems(intents, now)
         self._publish_views(intents, goals)
 
     def _publish_views(self, intents: Iterable[IntentRecord], goals: Iterable[Goal]) -> None:
@@ -218,8 +220,8 @@ class IntentController:
             }
         )
 
-    async def _finish_pending(self, intents: Iterable[IntentRecord], now: float) -> None:
-        """Write statuses of profiles and of invalid Intents, and finish rollouts of options."""
+    async def _write_problems(self, intents: Iterable[IntentRecord], now: float) -> None:
+        """Write statuses of profiles and of invalid Intents."""
         async for profile in take_turns(self._intent_index.list_profiles()):
             with self._isolate_errors(profile=f"{profile.namespace}/{profile.name}"):
                 config = self._config()
@@ -233,6 +235,9 @@ class IntentController:
             with self._isolate_errors(intent=str(intent)):
                 if intent.spec is None:
                     await self._status_writer.write_invalid(intent, now=now)
+
+    async def _finish_rollouts(self, now: float) -> None:
+        """Finish rollouts of options."""
         for workload in list(self._cluster_state.list_workloads()):
             with self._isolate_errors(workload=str(workload.key)):
                 # Also workloads that no Intent targets any more: a rollout that has started must not stay
@@ -466,6 +471,12 @@ class IntentController:
         self._metrics.intent_objectives.clear()
         for (namespace, verdict_name), count in counts.items():
             self._metrics.intent_objectives.labels(namespace, verdict_name).set(count)
+
+
+def _sort_by_namespace_size(intents: Sequence[IntentRecord]) -> list[IntentRecord]:
+    """Sort the Intents so that namespaces with few of them do not wait for those with many."""
+    counts = Counter(intent.namespace for intent in intents)
+    return sorted(intents, key=lambda intent: counts[intent.namespace])
 
 
 def _group_states_by_namespace(observations: Iterable[IntentObservation]) -> dict[str, list[TargetState]]:
