@@ -235,6 +235,26 @@ def test_status_keeps_the_time_of_a_recommendation_across_a_restart() -> None:
     assert entry["lastRecommendation"] == format_time(LATER)
 
 
+def test_status_brings_the_time_of_a_recommendation_up_to_date_once_per_interval() -> None:
+    def status_at(at: float, before: Document | None = None) -> Document:
+        found = {
+            key(name): WorkloadOutcome(
+                WorkloadState.RECOMMENDED, "", (recommendation(),), recommended_at=at - late
+            )
+            for name, late in (("a", 0), ("b", 60))
+        }
+        return status(
+            found, before=before, context=StatusContext(now=at, source="scripted", refresh_interval=300)
+        )
+
+    first = status_at(NOW)
+    assert status_at(NOW + 299, first) == first
+    again = status_at(NOW + 300, first)
+    times = [entry["lastRecommendation"] for entry in again["workloads"]]
+    assert times == [format_time(NOW + 300), format_time(NOW + 240)], "all with the same write"
+    assert again["conditions"] == first["conditions"]
+
+
 def test_policy_status_keeps_history_of_a_disabled_policy_over_a_restart() -> None:
     done = WorkloadOutcome(WorkloadState.APPLIED, "", (recommendation(),), recommended_at=NOW, applied_at=NOW)
     said = status({key(): done})

@@ -74,7 +74,7 @@ class WorkloadStatus(StatusModel):
     """The reason why it was skipped, reverted, or failed, and the remedy."""
 
     last_recommendation: Time | None = None
-    """The time of the last recommendation."""
+    """The time of the last recommendation; written when an amount changes, else once per reconciliationInterval."""
 
     last_applied: Time | None = None
     """The time when a recommendation was last applied."""

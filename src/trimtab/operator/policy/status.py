@@ -2,14 +2,16 @@
 
 The size of a status is bounded for any number of workloads, because the API server would reject a larger one as a whole:
 the counts cover all workloads, the list starts with those that need attention, and explanations are included while there
-are few; the others are on the workloads themselves and in the store. Timestamps change only together with what they
-describe, so that an unchanged status is not written.
+are few; the others are on the workloads themselves and in the store. Timestamps of conditions change only together with
+what they describe, and those of recommendations once per `refresh_interval`, so that an unchanged status is not written.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -71,7 +73,7 @@ class WorkloadOutcome:
     reason: str = ""
     recommendations: tuple[Recommendation, ...] = ()
     recommended_at: float | None = None
-    """The time at which these numbers were first recommended."""
+    """The time of the last recommendation."""
     applied_at: float | None = None
     skip_reason: SkipReason = SkipReason.CANNOT_APPLY
     """The category of the reason, if the state is Skipped."""
@@ -91,6 +93,9 @@ class StatusContext:
     dry_run: bool = False
     stop_reason: str = ""
     """The description of the emergency stop in effect; empty if there is none."""
+    refresh_interval: float = math.inf
+    """Seconds after which times of unchanged recommendations are brought up to date; more often, each reconcile would
+    write the whole status."""
     config_problem: str = ""
     """The reason why the operator's configuration file was rejected; empty if it was not."""
 
@@ -112,6 +117,12 @@ def build_policy_status(
     explained = sum(len(outcome.recommendations) for outcome in outcomes.values()) <= MAX_EXPLAINED_CONTAINERS
     conditions = _build_conditions(policy, outcomes, overlap=overlap, problem=problem, context=context)
     known = {_workload_key(entry): entry for entry in before.get("workloads") or ()}
+    is_refresh_due = any(
+        outcome.recommended_at is not None
+        and key in known
+        and outcome.recommended_at - _recommended_at(known[key]) >= context.refresh_interval
+        for key, outcome in listed
+    )
     return {
         "observedGeneration": policy.generation,
         "strategy": policy.spec.strategy_name,
@@ -124,7 +135,12 @@ def build_policy_status(
             "skipped": states.count(WorkloadState.SKIPPED),
         },
         "workloads": _truncate_to_size(
-            _keep_history(known.get(key), _build_workload(key, outcome, explained=explained), outcome)
+            _keep_history(
+                known.get(key),
+                _build_workload(key, outcome, explained=explained),
+                outcome,
+                keeps_time=not is_refresh_due,
+            )
             for key, outcome in listed
         ),
     }
@@ -261,15 +277,23 @@ def _workload_key(entry: Document) -> WorkloadKey:
     return WorkloadKey(entry["kind"], entry["namespace"], entry["name"])
 
 
-def _keep_history(old: Document | None, new: Document, outcome: WorkloadOutcome) -> Document:
-    """Keep what a restart must not lose: the history of a workload that is no longer reconciled, and the time since
-    which the present recommendation holds.
+def _recommended_at(entry: Document) -> float:
+    """Return the time of the recommendation in a status; infinity if it has none, which is never outdated."""
+    found = entry.get("lastRecommendation")
+    return datetime.fromisoformat(found).timestamp() if found else math.inf
+
+
+def _keep_history(
+    old: Document | None, new: Document, outcome: WorkloadOutcome, *, keeps_time: bool
+) -> Document:
+    """Keep the history of a workload that is no longer reconciled, and until the next refresh the time of an unchanged
+    recommendation.
     """
     if old is None:
         return new
     if outcome.skip_reason is SkipReason.DISABLED and not outcome.recommendations:
         return {**old, **{field: new[field] for field in ("status", "reason")}}
-    if "lastRecommendation" in new and _recommended_amounts(old) == _recommended_amounts(new):
+    if keeps_time and "lastRecommendation" in new and _recommended_amounts(old) == _recommended_amounts(new):
         return {**new, "lastRecommendation": old.get("lastRecommendation", new["lastRecommendation"])}
     return new
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 import msgspec
@@ -160,8 +161,10 @@ class PolicyStatusWriter:
             self.remove_workload(workload)
         self._policy_by_workload[workload] = policy
         outcomes = self._outcomes.setdefault(policy, {})
-        if outcomes.get(workload) != outcome:
-            outcomes[workload] = outcome
+        before = outcomes.get(workload)
+        outcomes[workload] = outcome
+        # The time alone waits for the next refresh; every reconcile of every workload would build the status otherwise.
+        if before is None or replace(before, recommended_at=outcome.recommended_at) != outcome:
             self.enqueue(policy)
 
     def remove_workload(self, workload: WorkloadKey) -> None:
@@ -243,7 +246,8 @@ class PolicyStatusWriter:
         return self._overlaps.get(policy.key) or OverlapStats()
 
     def _build_context(self, policy: Policy) -> StatusContext:
-        ingester = self._recommender.ingester_for(self._policy_resolver.resolve_policy(policy).strategy_spec)
+        effective = self._policy_resolver.resolve_policy(policy)
+        ingester = self._recommender.ingester_for(effective.strategy_spec)
         return StatusContext(
             now=self._now(),
             usage_error=ingester.last_error,
@@ -252,6 +256,7 @@ class PolicyStatusWriter:
             unsampled=tuple(sorted(self._list_unsampled(ingester, policy))),
             dry_run=self._policy_resolver.config.dry_run,
             stop_reason=self._policy_resolver.config.stop_reason,
+            refresh_interval=effective.reconciliation_interval,
             config_problem=self._config_problem(),
         )
 

@@ -240,7 +240,7 @@ class SizingReconciler:
             reason=held or result.reason,
             # Keep the explanation from the time of the recommendation: the evidence grows all the time.
             recommendations=assessment.recommendations if changed or not before else before.recommendations,
-            recommended_at=now if changed and assessment.sizes else before.recommended_at if before else None,
+            recommended_at=now if assessment.sizes else before.recommended_at if before else None,
             applied_at=applied,
             skip_reason=SkipReason.NO_RECOMMENDATION
             if held or not assessment.sizes
