@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -154,6 +155,20 @@ async def test_flood_of_streams_is_refused(browser: aiohttp.ClientSession) -> No
         async with asyncio.timeout(10):  # closed pages free slots for others
             while await visit_stream(browser, url) != 200:
                 await asyncio.sleep(0.1)
+
+
+def test_viewer_with_many_sessions_ends_and_delays_no_others() -> None:
+    store = sessions.SessionStore(ScriptedAccess())
+    quiet = store.start(Viewer("ann"))
+    loud = [store.start(Viewer("eve", groups=("viewers",))) for _ in range(sessions.MAX_SESSIONS + 1)]
+    assert not quiet.ended.is_set()
+    assert [each.ended.is_set() for each in loud].count(False) == sessions.MAX_SESSIONS_PER_VIEWER
+    with ExitStack() as streams:
+        for session in loud[-sessions.MAX_SESSIONS_PER_VIEWER :]:
+            while store.may_open_stream(session):
+                streams.enter_context(store.count_stream(session))
+        assert store.may_open_stream(quiet)
+    assert store.may_open_stream(loud[-1]), "closed streams count no more"
 
 
 async def visit_stream(browser: aiohttp.ClientSession, url: str) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -23,6 +24,8 @@ HEADER = "X-CSRF-Token"
 SESSION_SECONDS = 8 * 3600.0
 MAX_SESSIONS = 10_000
 """The number of sessions at a time; beyond it the oldest is dropped."""
+MAX_SESSIONS_PER_VIEWER = 100
+"""The number of sessions of one viewer, so that none can end those of others by logging in again and again."""
 
 
 RECHECK_SECONDS = 180.0
@@ -31,6 +34,8 @@ MAX_UNVERIFIED_SECONDS = 900.0
 """The seconds for which a session goes on while the API server does not answer the review."""
 MAX_STREAMS_PER_SESSION = 12
 """The event streams of one session at a time: one for each open page."""
+MAX_STREAMS_PER_VIEWER = 60
+"""The event streams of one viewer at a time, in all sessions: none may use up those of others."""
 MAX_STREAMS = 500
 """The event streams of all sessions at a time; each costs a task and a connection."""
 LOGIN_WINDOW = 60.0
@@ -65,7 +70,7 @@ class SessionStore:
         self._access = access
         self._clock = clock
         self._sessions: dict[str, Session] = {}
-        self._streams = 0
+        self._streams: Counter[Viewer] = Counter()
 
     async def find(self, request: web.Request) -> Session | None:
         """Return the session of a request, if its viewer may still view."""
@@ -87,24 +92,32 @@ class SessionStore:
         return not session.ended.is_set()
 
     def may_open_stream(self, session: Session) -> bool:
-        return session.streams < MAX_STREAMS_PER_SESSION and self._streams < MAX_STREAMS
+        return (
+            session.streams < MAX_STREAMS_PER_SESSION
+            and self._streams[session.viewer] < MAX_STREAMS_PER_VIEWER
+            and self._streams.total() < MAX_STREAMS
+        )
 
     @contextmanager
     def count_stream(self, session: Session) -> Iterator[None]:
         session.streams += 1
-        self._streams += 1
+        self._streams[session.viewer] += 1
         try:
             yield
         finally:
             session.streams -= 1
-            self._streams -= 1
+            self._streams[session.viewer] -= 1
+            self._streams += Counter()  # forget viewers without streams
 
     def start(self, viewer: Viewer) -> Session:
         """Start a session; it lasts only for viewers whose browser gets its cookie."""
-        while len(self._sessions) >= MAX_SESSIONS:
-            # The oldest session is first, as a dict keeps the order of insertion.
-            self._sessions.pop(next(iter(self._sessions))).ended.set()
         now = self._clock()
+        # The oldest session is first, as a dict keeps the order of insertion.
+        own = [cookie for cookie, each in self._sessions.items() if each.viewer == viewer]
+        if len(own) >= MAX_SESSIONS_PER_VIEWER:
+            self._sessions.pop(own[0]).ended.set()
+        elif len(self._sessions) >= MAX_SESSIONS:
+            self._sessions.pop(next(iter(self._sessions))).ended.set()
         session = Session(
             viewer,
             cookie=secrets.token_urlsafe(32),
