@@ -45,6 +45,7 @@ from trimtab.operator.policy.status import (
     WorkloadOutcome,
     build_policy_status,
     find_new_problems,
+    list_forbidden,
 )
 from trimtab.operator.policy.status_writer import WorkloadGauges
 from trimtab.operator.policy_matching import OverlapStats
@@ -175,6 +176,29 @@ def test_property_1_monitoring_initiates_metrics_collection(estate: dict[str, li
         assert found.evidence.samples > 0
         assert math.isfinite(found.proposal.cpu.target)
         assert math.isfinite(found.proposal.memory.target)
+
+
+@examples
+@given(
+    st.dictionaries(
+        st.sampled_from(["deployments.apps", "daemonsets.apps", "pods", "nodes", "namespaces"]),
+        st.sampled_from(["User cannot list it; grant list and watch on it", "the server does not answer"]),
+    )
+)
+def test_property_28_rbac_respect(errors: dict[str, str]) -> None:
+    """Kinds that may not be read are in a condition and an Event; a server that is away is no missing right."""
+    forbidden = {resource for resource, why in errors.items() if "grant" in why}
+    context = StatusContext(now=NOW, source="scripted", forbidden=list_forbidden(errors))
+    said = build_policy_status(
+        policy("p"), {}, overlap=OverlapStats(), problem="", context=context, before={}
+    )
+    found = [each["message"] for each in said["conditions"] if each["type"] == "PermissionsMissing"]
+    assert len(found) == bool(forbidden)
+    assert all(f"{resource}: " in message for resource in forbidden for message in found)
+    assert not any(f"{resource}: " in message for resource in errors.keys() - forbidden for message in found)
+    assert any(each["type"] == "PermissionsMissing" for each in find_new_problems({}, said)) == bool(
+        forbidden
+    )
 
 
 @examples

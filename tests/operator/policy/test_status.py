@@ -197,6 +197,16 @@ def test_status_names_running_containers_without_samples_and_makes_an_event_of_i
     assert [each["reason"] for each in find_new_problems(before, after)] == ["SamplesMissing"]
 
 
+def test_status_names_what_the_operator_may_not_read_and_makes_an_event_of_it() -> None:
+    before = status({})
+    why = "daemonsets.apps: the server forbids it; grant list and watch on it"
+    after = status({}, before=before, context=StatusContext(now=LATER, source="scripted", forbidden=(why,)))
+    found_condition = condition(after, "PermissionsMissing")
+    assert (found_condition["status"], found_condition["reason"]) == ("True", "ReadForbidden")
+    assert why in found_condition["message"]
+    assert [each["reason"] for each in find_new_problems(before, after)] == ["ReadForbidden"]
+
+
 def test_policy_status_names_an_overlap_in_both_policies() -> None:
     heavy, light = policy("heavy", weight=500), policy("light")
     won, lost = OverlapStats(), OverlapStats()

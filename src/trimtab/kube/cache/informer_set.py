@@ -27,6 +27,9 @@ log = structlog.get_logger(__name__)
 NOT_SERVED = "the server does not have this resource"
 """The error of a resource that is not installed, or no longer."""
 
+GRANT_RIGHTS = "grant list and watch on it"
+"""The remedy in the error of a resource that may not be read."""
+
 
 @dataclass(slots=True)
 class _WatchedResource:
@@ -42,7 +45,7 @@ class _WatchedResource:
         if self.task is None:
             return NOT_SERVED
         found = self.informer.last_error
-        fix = "; grant list and watch on it" if isinstance(found, Forbidden) else ""
+        fix = f"; {GRANT_RIGHTS}" if isinstance(found, Forbidden) else ""
         return describe(found) + fix if found else ""
 
     def start(self, group: asyncio.TaskGroup) -> None:

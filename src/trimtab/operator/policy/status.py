@@ -21,6 +21,7 @@ from trimtab.actuation.resources import to_manifest
 from trimtab.api.fields import MAX_CONTAINERS, format_time
 from trimtab.api.meta import Document, build_condition, set_conditions
 from trimtab.api.optimizationpolicy import MAX_LISTED_WORKLOADS, PolicyMode, WorkloadState
+from trimtab.kube.cache.informer_set import GRANT_RIGHTS
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.policies import Policy
 from trimtab.kube.kinds.workloads import WorkloadKey
@@ -37,8 +38,8 @@ _MAX_REASON_LENGTH = 4096
 _MAX_LISTED = 5
 """The maximum number of policies named in a message."""
 
-_INVALID, _UNKNOWN, _MISSING = "PolicyInvalid", "UsageUnknown", "SamplesMissing"
-_PROBLEM_REASONS = {_INVALID, _UNKNOWN, _MISSING}
+_INVALID, _UNKNOWN, _MISSING, _FORBIDDEN = "PolicyInvalid", "UsageUnknown", "SamplesMissing", "ReadForbidden"
+_PROBLEM_REASONS = {_INVALID, _UNKNOWN, _MISSING, _FORBIDDEN}
 
 _ATTENTION_ORDER = {
     state: place
@@ -90,6 +91,8 @@ class StatusContext:
     """The time of the first ingested sample; None if there is none yet."""
     unsampled: tuple[str, ...] = ()
     """The policy's running containers that have no samples."""
+    forbidden: tuple[str, ...] = ()
+    """The kinds that the operator may not read, each with the server's message."""
     dry_run: bool = False
     stop_reason: str = ""
     """The description of the emergency stop in effect; empty if there is none."""
@@ -157,6 +160,13 @@ def _truncate_to_size(entries: Iterable[Document]) -> list[Document]:
     return found
 
 
+def list_forbidden(errors_by_resource: Mapping[str, str]) -> tuple[str, ...]:
+    """List the resources that the operator may not read, each with the server's message."""
+    return tuple(
+        f"{resource}: {why}" for resource, why in sorted(errors_by_resource.items()) if GRANT_RIGHTS in why
+    )
+
+
 def find_new_problems(before: Document, now: Document) -> list[Document]:
     """Return the conditions that report a problem and did not before."""
 
@@ -193,6 +203,9 @@ def _build_conditions(
         found.append(
             build_condition("Overlaps", holds=True, reason="OtherPolicies", message=_format_overlaps(overlap))
         )
+    if context.forbidden:
+        message = f"Workloads may be missing here, because the operator may not read: {'; '.join(context.forbidden)}."
+        found.append(build_condition("PermissionsMissing", holds=True, reason=_FORBIDDEN, message=message))
     if policy.deprecated:
         message = "; ".join(policy.deprecated)
         found.append(

@@ -34,6 +34,7 @@ from trimtab.operator.policy.status import (
     WorkloadOutcome,
     build_policy_status,
     find_new_problems,
+    list_forbidden,
 )
 from trimtab.operator.policy_matching import OverlapStats, count_overlaps
 from trimtab.recommender.recommender import Recommender
@@ -254,6 +255,7 @@ class PolicyStatusWriter:
             source=ingester.name,
             first_sample_at=ingester.first_sample_at,
             unsampled=tuple(sorted(self._list_unsampled(ingester, policy))),
+            forbidden=list_forbidden(self._cluster_state.errors_by_resource()),
             dry_run=self._policy_resolver.config.dry_run,
             stop_reason=self._policy_resolver.config.stop_reason,
             refresh_interval=effective.reconciliation_interval,
