@@ -64,13 +64,16 @@ def state_to_message(state: TargetState) -> pb.State:
     )
 
 
+def _objective_to_message(objective: Objective) -> pb.Objective:
+    fields = msgspec.structs.asdict(objective)
+    del fields["unit"]  # for people, who do not read a plugin's messages
+    return pb.Objective(**{**fields, "kind": objective.kind.value})
+
+
 def goal_to_message(goal: Goal) -> pb.Goal:
     return pb.Goal(
         intent=goal.intent,
-        objectives=[
-            pb.Objective(**{**msgspec.structs.asdict(each), "kind": each.kind.value})
-            for each in goal.objectives
-        ],
+        objectives=[_objective_to_message(each) for each in goal.objectives],
         priority=goal.priority,
         z_score=goal.z_score,
         is_release=goal.is_release,
