@@ -1,9 +1,10 @@
 """Connections are limited, so that nobody keeps others out of a server."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
+import uvloop
 from aiohttp import web
 
 from trimtab.http_server import ConnectionLimits, serve_application
@@ -97,3 +98,24 @@ async def test_whole_request_is_not_cut_off_for_an_unfinished_one(connect: Conne
     assert await slow[0].read() == b""
     assert b"fine" in await whole.read()
     assert await slow[1].is_answered()
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_server_answers_on_the_event_loops_of_tests_and_of_the_operator(run: Callable[..., bytes]) -> None:
+    """All others here run on asyncio's own loop, as the operator does not: it answered nobody."""
+
+    async def ask() -> bytes:
+        application = web.Application()
+        application.router.add_get("/readyz", lambda _: _say_fine())
+        async with serve_application(application, "127.0.0.1:0", limits=LIMITS, grace_seconds=0.1) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
+            found = await Client(reader, writer).read()
+            writer.close()
+            return found
+
+    assert run(ask()).startswith(b"HTTP/1.1 200")
+
+
+async def _say_fine() -> web.Response:
+    return web.Response(text="fine")

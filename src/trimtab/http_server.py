@@ -8,7 +8,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from trimtab.errors import TrimtabError
 
@@ -147,8 +147,8 @@ class _Connection(asyncio.Protocol):
         self._stop_timer()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # The transports of uvloop have the methods of asyncio's, but not its base classes.
+        self._transport = cast("asyncio.Transport", transport)
         self.peer = str((transport.get_extra_info("peername") or ("",))[0])
         self.handler.connection_made(transport)
         self._connections.add(self)
