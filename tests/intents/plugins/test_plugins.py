@@ -384,7 +384,7 @@ def test_remote_planner_returns_same_plan_as_local_planner(registry: PluginRegis
             pb.PlanResponse(
                 purpose="Reach", actions=[pb.Action(actuator="scaleOut", after=pb.State(replicas=5000))]
             ),
-            "more than 128",
+            "more than the maximum of 128",
         ),
         (
             pb.PlanResponse(
