@@ -106,7 +106,7 @@ def test_server_answers_on_the_event_loops_of_tests_and_of_the_operator(run: Cal
 
     async def ask() -> bytes:
         application = web.Application()
-        application.router.add_get("/readyz", lambda _: _say_fine())
+        application.router.add_get("/readyz", _say_fine)
         async with serve_application(application, "127.0.0.1:0", limits=LIMITS, grace_seconds=0.1) as port:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -117,5 +117,5 @@ def test_server_answers_on_the_event_loops_of_tests_and_of_the_operator(run: Cal
     assert run(ask()).startswith(b"HTTP/1.1 200")
 
 
-async def _say_fine() -> web.Response:
+async def _say_fine(_: web.Request) -> web.Response:
     return web.Response(text="fine")
