@@ -7,7 +7,9 @@ choice decides, not chance.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Final
 
 import structlog
@@ -41,6 +43,14 @@ _SMALL_BODY_BYTES = 128 << 10
 """The size up to which requests are received at once: the number of connections bounds the memory that they take."""
 _MAX_LARGE_REQUESTS, _MAX_REVIEWS = 4, 4
 """Each webhook receives this many large requests at a time, and reviews this many; others wait and their peers take turns."""
+_MAX_POLICY_REVIEWS = 2
+"""The reviews of policies at a time, of both webhooks."""
+_REST, _MAX_REST = 7.0, 1.0
+"""A review keeps its slot for this multiple of its CPU time, and for this many seconds at most.
+
+Any pod may send costly queries, and the rest of the operator waits while one is checked: so all reviews together take
+a quarter of a CPU at most.
+"""
 _SMALL_READ_TIMEOUT, _LARGE_READ_TIMEOUT = 2.0, 4.0
 """The seconds for the body of a request: a client that sends slowly must not keep others out."""
 
@@ -66,18 +76,27 @@ class AdmissionHandlers:
 
     def build_application(self) -> web.Application:
         application = web.Application(client_max_size=_MAX_BODY_BYTES)
-        # In a thread, because a strategy's first use imports and compiles while the Lease must be renewed. The policies
-        # are listed here, because the cache keeps changing.
+        reviewing = FairSlots(_MAX_POLICY_REVIEWS)
+        # The policies are listed here and not in the thread, because the cache keeps changing.
         validating = self._make_handler(
-            "validate", lambda request: asyncio.to_thread(self.validate, request, tuple(self._policies()))
+            "validate",
+            lambda request: _review_in_thread(partial(self.validate, request, tuple(self._policies()))),
+            reviewing,
         )
         application.router.add_post(VALIDATE_PATH, validating)
-        mutating = self._make_handler("mutate", lambda request: asyncio.to_thread(self.mutate, request))
+        mutating = self._make_handler(
+            "mutate", lambda request: _review_in_thread(partial(self.mutate, request)), reviewing
+        )
         application.router.add_post(MUTATE_PATH, mutating)
         if size_pod := self._size_pod:
             application.router.add_post(
                 PODS_PATH,
-                self._make_handler("pods", lambda request: _review_pod(request, size_pod), with_spec=False),
+                self._make_handler(
+                    "pods",
+                    lambda request: _review_pod(request, size_pod),
+                    FairSlots(_MAX_REVIEWS),
+                    with_spec=False,
+                ),
             )
         return application
 
@@ -112,6 +131,7 @@ class AdmissionHandlers:
         self,
         webhook: str,
         review: Callable[[AdmissionRequest], Awaitable[AdmissionResponse]],
+        reviewing: FairSlots,
         *,
         with_spec: bool = True,
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
@@ -119,7 +139,7 @@ class AdmissionHandlers:
             webhook, "failed"
         )  # start at 0, so that an alert sees the first failure
 
-        receiving, reviewing = FairSlots(_MAX_LARGE_REQUESTS), FairSlots(_MAX_REVIEWS)
+        receiving = FairSlots(_MAX_LARGE_REQUESTS)
 
         async def handle(received: web.Request) -> web.Response:
             size, peer = received.content_length, received.remote or ""
@@ -166,6 +186,22 @@ class AdmissionHandlers:
 
     def _count(self, webhook: str, answer: str) -> None:
         self._metrics.webhook_reviews.labels(webhook, answer).inc()
+
+
+async def _review_in_thread(review: Callable[[], AdmissionResponse]) -> AdmissionResponse:
+    """Review in a thread, because a strategy's first use imports and compiles while the Lease must be renewed."""
+
+    def measure() -> tuple[AdmissionResponse, float]:
+        started = time.thread_time()
+        return review(), time.thread_time() - started
+
+    answer, seconds = await asyncio.to_thread(measure)
+    await _rest(min(_MAX_REST, _REST * seconds))
+    return answer
+
+
+async def _rest(seconds: float) -> None:
+    await asyncio.sleep(seconds)
 
 
 async def _review_pod(request: AdmissionRequest, size_pod: SizePod) -> AdmissionResponse:
