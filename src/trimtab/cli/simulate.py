@@ -22,6 +22,8 @@ from trimtab.cli._common.seed import Seed
 from trimtab.errors import TrimtabError
 from trimtab.lab.faults.policy_runs import FaultComparison, describe_result
 from trimtab.lab.faults.runner import CaseResult
+from trimtab.lab.faults.single_thread import run_alone
+from trimtab.lab.faults.timeline import render_timeline
 from trimtab.lab.simulator.cluster_generator import STEP, generate_cluster, generate_cluster_from_trace
 from trimtab.lab.simulator.comparison import (
     NONE,
@@ -63,6 +65,7 @@ def simulate(
     recording: Path | None = None,
     seed: Seed = 0,
     faults: Literal["none", "light", "heavy"] = "none",
+    timelines: Path | None = None,
     output: Annotated[Literal["table", "json", "html"], Parameter(name=["--output", "-o"])] = "table",
 ) -> int:
     """Simulate a cluster under several policies, and compare nodes, slack, OOM kills, throttling, objectives and cost.
@@ -93,17 +96,16 @@ def simulate(
     faults
         Inject few (light) or many (heavy) faults: a slow API server, lost nodes, wrong usage, killed processes, other
         writers. The result also lists the faults and each promise that was not kept; then the exit code is 1.
+    timelines
+        A folder for a timeline of each run with faults, as HTML: who did what when, and which faults were active.
     output
         A table for people, json for programs, html for a page with plots.
     """
-    if not 0 <= warm_up < inf:
-        raise TrimtabError(f"--warm-up {warm_up:g}: must be 0 or more days")
-    if not warm_up < days:
-        raise TrimtabError(f"--days {days:g}: must be more than --warm-up, {warm_up:g}")
-    if days == inf:
-        raise TrimtabError("--days inf: must be finite")
+    _check_times(days, warm_up)
     if workloads < 1:
         raise TrimtabError(f"--workloads {workloads}: must be at least 1")
+    if timelines and faults == "none":
+        raise TrimtabError("--timelines: only runs with faults have timelines; add --faults light or heavy")
     names = contenders or (NONE, "vpa", "trimtab")
     for name in names:
         load_policies(name)  # rejects invalid policies before the long run
@@ -128,7 +130,7 @@ def simulate(
                 progress.update(task, completed=share)  # type: ignore[arg-type]
 
             if comparison:
-                run, result = asyncio.run(comparison.run_policy(name, on_progress=advance))
+                run, result = run_alone(comparison.run_policy(name, on_progress=advance))
                 results.append(result)
             else:
                 run = asyncio.run(
@@ -140,6 +142,8 @@ def simulate(
     demand = f"--recording {shlex.quote(str(recording))}" if recording else f"--workloads {workloads}"
     settings = f"--days {days:g} --warm-up {warm_up:g} {demand} --faults {faults} --seed {seed}"
     remarks = _build_remarks(runs, results, settings)
+    if timelines:
+        _write_timelines(timelines, runs, results, settings)
     _print(runs, results, scenario, remarks, days=days, output=output)
     return 1 if any(result.violations for result in results) else 0
 
@@ -155,11 +159,31 @@ def _build_scenario(
     return scenario
 
 
+def _check_times(days: float, warm_up: float) -> None:
+    if not 0 <= warm_up < inf:
+        raise TrimtabError(f"--warm-up {warm_up:g}: must be 0 or more days")
+    if not warm_up < days:
+        raise TrimtabError(f"--days {days:g}: must be more than --warm-up, {warm_up:g}")
+    if days == inf:
+        raise TrimtabError("--days inf: must be finite")
+
+
 def _reject_short_run(days: float, warm_up: float, step: float) -> None:
     if round(days * 86400 / step) * step <= warm_up * 86400:
         raise TrimtabError(
             f"--days {days:g}: must be at least a step of {format_time_span(step)} more than --warm-up, {warm_up:g}"
         )
+
+
+def _write_timelines(
+    folder: Path, runs: Sequence[PolicyRun], results: Sequence[CaseResult], settings: str
+) -> None:
+    """Write the timeline of each run with faults; names of files with policies lose their folders."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for run, result in zip(runs, results, strict=True):
+        command = f"trimtab simulate {shlex.quote(run.policy_name)} {settings}"
+        page = render_timeline(result, command=command)
+        (folder / f"{Path(run.policy_name).stem}.html").write_text(page, encoding="utf-8")
 
 
 def _build_remarks(runs: Sequence[PolicyRun], results: Sequence[CaseResult], settings: str) -> list[str]:

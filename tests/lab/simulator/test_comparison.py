@@ -133,6 +133,7 @@ def test_simulate_prints_a_table_and_writes_a_page_with_plots(
         (["nobody"], "strategy 'nobody' is not known"),
         (["gone.yaml"], "gone.yaml: cannot be read"),
         (["none", "--days", "1", "--warm-up", "2"], "--days 1: must be more than --warm-up, 2"),
+        (["none", "--timelines", "pages"], "only runs with faults have timelines"),
         (["none", "--workloads", "0"], "--workloads 0: must be at least 1"),
         (["none", "--seed", str(2**64)], "must not be negative, and must be less than 9223372036854775808"),
         (
@@ -222,6 +223,17 @@ def test_simulate_with_faults_lists_faults_and_broken_promises(
     assert none["violations"] == []
     assert code == (1 if mine["violations"] else 0)
     assert mine["changes_day"] > 0
+
+
+def test_simulate_with_faults_writes_a_timeline_of_each_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(["simulate", "none", "percentile", *SHORT, "--faults", "light", "--timelines", str(tmp_path / "new")])
+    capsys.readouterr()
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {"none.html", "percentile.html"}
+    page = (tmp_path / "new" / "percentile.html").read_text()
+    assert "trimtab simulate percentile --days 0.25" in page
+    assert "operator-1 runs" in page
 
 
 def test_simulate_with_faults_repeats_a_seed_and_prints_every_remark(

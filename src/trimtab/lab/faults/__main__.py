@@ -48,6 +48,7 @@ def run(
     ray_address: str = "",
     save: Path | None = None,
     ledger: Path | None = None,
+    commit: str = "",
     survey: bool = False,
     until_failure: bool = False,
     subject: Subject = "operator",
@@ -72,6 +73,8 @@ def run(
         Save interesting and failing seeds in this folder.
     ledger
         Append a row about this run to this file.
+    commit
+        The commit of that row, where there is no repository.
     survey
         Write the counts of faults and evaluations for the reference, and choose the seeds that tests repeat.
     until_failure
@@ -80,7 +83,7 @@ def run(
         Run the operator on a cluster, or the agent on a node.
     """
     # The commit at the start: the tree may change while the campaign runs.
-    began, commit = time.monotonic(), _find_commit() if ledger else ""
+    began, commit = time.monotonic(), commit or (_find_commit() if ledger else "")
     campaign = Campaign(folder=save, on_summary=partial(_print_violations, subject=subject), subject=subject)
     seeds: Iterable[int] = range(first, first + count) if hours is None else count_from(first)
     with connect_workers(processes=processes or count_cores(), ray_address=ray_address) as workers:

@@ -59,6 +59,7 @@ _CODES = {
 }
 _TIMEOUT_BEFORE, _TIMEOUT_AFTER = "api-timeout-before", "api-timeout-after"
 _REFUSED, _MUTATED = "admission-refuses", "admission-mutates"
+WEBHOOK_AWAY = "webhook-away"
 
 
 def _draw_verb(rng: random.Random, world: WorldSpec) -> FaultDetails:
@@ -111,6 +112,12 @@ KINDS = (
         sentence="An admission webhook rounds the sizes of resized and new pods of one workload up to 64 MiB.",
         draw=_draw_workload,
         calls=_CHANGES,
+    ),
+    FaultKind(
+        name=WEBHOOK_AWAY,
+        sentence="The API server does not reach the operator's webhook for pods, and creates them as the template says.",
+        duration=(1800.0, 12 * 3600.0),
+        calls=("annotate", "evict", "patch"),
     ),
 )
 

@@ -16,8 +16,9 @@ import msgspec
 from trimtab.actuation.hold import HOLD_ANNOTATION, HOLD_MANAGER
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.kube.kinds.policies import Policy
-from trimtab.kube.rest.resources import OPTIMIZATION_POLICIES
+from trimtab.kube.rest.resources import INTENTS, OPTIMIZATION_POLICIES
 from trimtab.lab.faults.plan import Fault, FaultDetails, FaultKind
+from trimtab.lab.faults.previous_version import downgrade_status, downgrade_store
 from trimtab.lab.faults.replica import Replica, SharedCluster
 from trimtab.lab.faults.worlds import WorldSpec, draw_policy
 from trimtab.lab.simulator.election import SimulatedLeases
@@ -83,6 +84,12 @@ KINDS = (
         duration=(3600.0, 6 * 3600.0),
     ),
     FaultKind(name="store-damaged", sentence="The file of the store is damaged.", duration=_SHORT),
+    FaultKind(
+        name="operator-upgraded",
+        sentence="The operator replaces one of the version before, and finds its store and its statuses of Intents.",
+        calls=("annotate", "resize", "scale"),
+        duration=_SHORT,
+    ),
     FaultKind(
         name="config-dry-run", calls=_CHANGES, sentence="The configuration is set to dryRun for a while."
     ),
@@ -151,6 +158,7 @@ class Operations:
             "clock-jump": self._jump,
             "store-rolled-back": self._back_up,
             "store-damaged": self._damage_store,
+            "operator-upgraded": self._upgrade,
             "config-dry-run": self._edit_config,
             "config-limits": self._edit_config,
             "config-invalid": self._break_config,
@@ -300,6 +308,16 @@ class Operations:
         with self._shared.store_path.open("r+b") as file:
             file.seek(min(4096, size // 2))
             file.write(b"\xde\xad\xbe\xef" * 1024)
+
+    async def _upgrade(self, fault: Fault) -> None:
+        await self._kill_now()
+        self._record(fault, "store and statuses")
+        downgrade_store(self._shared.store_path)
+        for (resource, _, _), record in list(self._shared.hub.objects.items()):
+            if resource == INTENTS:
+                status = downgrade_status(record.status)
+                old = msgspec.structs.replace(record, status=status, version=record.version + 1)
+                self._shared.hub.put(INTENTS, old)
 
     # The configuration
 

@@ -22,6 +22,7 @@ from trimtab.kube.errors import describe
 from trimtab.kube.kinds.pods import Pod
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.rest.resources import OPTIMIZATION_POLICIES
+from trimtab.lab.faults.api_faults import WEBHOOK_AWAY
 from trimtab.lab.faults.catalog import FAULT_KINDS, INVARIANTS, draw_faults
 from trimtab.lab.faults.invariant import Invariant, RunState
 from trimtab.lab.faults.plan import FaultInjector, FaultPlan
@@ -258,7 +259,10 @@ class FaultRun:
         sizes: Sizes = {}
         leading = next((each for each in self._operations.replicas if not each.is_dead), None)
         if leading and self._case.world.build_config().webhook.pods:
-            sizes = leading.process.operator.pod_sizer.size_pod(pod)
+            if fault := self._injector.hit(WEBHOOK_AWAY):
+                self._injector.record(fault, pod.name)
+            else:
+                sizes = leading.process.operator.pod_sizer.size_pod(pod)
         return self._environment.admit(pod, sizes)
 
     def _observe_write(self, write: Write) -> None:

@@ -352,6 +352,6 @@ def _draw_config(rng: random.Random) -> dict[str, Any]:
         config["disruptionLimits"] = {"node": {"maxConcurrent": 1, "maxPerMinute": 2}}
     if rng.random() < 0.05:
         config["dryRun"] = True
-    if rng.random() < 0.15:
+    if rng.random() < 0.3:
         config["webhook"] = {"pods": True}
     return config
