@@ -6,7 +6,7 @@ from collections import Counter
 
 from trimtab.lab.faults.records import Violation
 from trimtab.lab.faults.runner import CaseResult, draw_case
-from trimtab.lab.faults.timeline import render_timeline
+from trimtab.lab.faults.timeline import COLOURS, OTHER, render_timeline
 from trimtab.lab.faults.trace import KILLED, STARTED, TraceEntry
 
 CASE = draw_case(1, "heavy")
@@ -56,6 +56,15 @@ def test_timeline_escapes_names_and_opens_the_hour_of_a_violation() -> None:
     assert "above &lt;max&gt;" in page
     assert page.count("<details open>") == 1
     assert "<script" not in page
+
+
+def test_timeline_draws_writes_over_what_follows_from_them() -> None:
+    entries = (
+        TraceEntry(START + 3600, "cluster", "Resized", KEY, "the pod was resized"),
+        TraceEntry(START + 3600, "operator-1", "resize", KEY, f"resize {KEY}"),
+    )
+    page = render_timeline(result(*entries), command="")
+    assert page.index(f'fill="{OTHER}"><title>') < page.index(f'fill="{COLOURS["resize"]}"><title>')
 
 
 def test_timeline_is_limited_to_given_hours() -> None:

@@ -20,7 +20,7 @@ from trimtab.lab.faults.trace import FAILED, KILLED, STARTED, STOPPED, TraceEntr
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-WIDTH, LABEL, PITCH = 1160, 270, 20
+WIDTH, LABEL, PITCH = 1220, 330, 20
 MAX_TITLE_LINES = 8
 """The number of entries that the tooltip of a tick shows."""
 HOUR = 3600.0
@@ -176,7 +176,8 @@ def _build_ticks(entries: Iterator[TraceEntry], scale: _Scale) -> list[Tick]:
     for each in entries:
         places[round(scale.place(each.at)), COLOURS.get(each.kind, OTHER)].append(each)
     ticks = []
-    for (x, colour), found in sorted(places.items()):
+    # What is drawn last is seen: writes, and not what follows from them.
+    for (x, colour), found in sorted(places.items(), key=lambda place: (place[0][1] != OTHER, place[0])):
         lines = [f"{format_time(each.at)} {each.text}" for each in found[:MAX_TITLE_LINES]]
         more = [f"and {len(found) - len(lines)} more"] if len(found) > len(lines) else []
         ticks.append(Tick(x, colour, "\n".join([*lines, *more])))
