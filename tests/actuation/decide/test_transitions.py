@@ -1109,7 +1109,7 @@ def test_change_resizes_pods_without_the_template_that_another_manager_owns() ->
     assert {type(action) for action in resized} == {ResizePod}
 
 
-def test_revert_waits_until_the_kubelet_took_back_a_resize_without_capacity() -> None:
+def test_revert_waits_until_the_kubelet_undid_a_resize_without_capacity() -> None:
     """Its wait for the larger size began before the revert, and the one for the previous size does not count from then."""
     waiting = five_pods(AFTER, 4, applied={"web": SMALL}, resize=NO_CAPACITY)
     seen = LocalObservations().observe(waiting, NOW)
