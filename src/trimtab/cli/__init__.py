@@ -37,7 +37,7 @@ COMMANDS = {
     "doctor": "Check a cluster's version, permissions, usage data, in-place resize, CRDs, webhook and the running operator, with a remedy for each problem.",
     "explain": "Explain the recommendation for one workload: each factor with its source, a chart, a back-test on its history.",
     "history": "Show the changes, reverts and holds of workloads: when, from which size to which, and why.",
-    "import": "Convert VerticalPodAutoscalers to OptimizationPolicies, and import their recommender's checkpoints.",
+    "import": "Convert VerticalPodAutoscalers or a KRR command to OptimizationPolicies, and import VPA's checkpoints.",
     "operator": "Run the right-sizing operator: it sizes the workloads that OptimizationPolicies select.",
     "patch": "Write recommended resources as kubectl commands, patches or edits of your files, or apply them.",
     "plan": "Show the plan for an Intent, its alternatives and their expected effects, without executing it.",

@@ -29,29 +29,32 @@ from trimtab.printable import escape_invisible
 from trimtab.recommender.cohort_store import state_key
 from trimtab.recommender.vpa_checkpoints import read_checkpoints
 from trimtab.scan.cluster_snapshot import take_snapshot
+from trimtab.scan.krr_import import convert_command
 from trimtab.scan.vpa_import import STRATEGY_SPEC, ImportedPolicy, build_vpa_cohort, convert_vpa
 from trimtab.store import Store
 
 
 def import_(
-    what: Literal["vpa"],
+    what: Literal["vpa", "krr"],
     /,
     *,
     namespace: Annotated[tuple[str, ...], Parameter(name=["--namespace", "-n"])] = (),
+    command: str = "",
     directory: Path | None = None,
     store: str | None = None,
     context: str | None = None,
     kubeconfig: str | None = None,
     output: Annotated[Literal["yaml", "json", "table"], Parameter(name=["--output", "-o"])] = "yaml",
 ) -> int:
-    """Convert VerticalPodAutoscalers to OptimizationPolicies, and import their recommender's checkpoints.
+    """Convert VerticalPodAutoscalers or a KRR command to OptimizationPolicies, and import VPA's checkpoints.
 
     Show the policies, then create them and start the operator from VPA's checkpoints:
 
         trimtab import vpa --output table
         trimtab import vpa --store trimtab.db | kubectl apply -f -
+        trimtab import krr --command 'krr simple -n shop --cpu_percentile 99'
 
-    The command only reads the cluster. Each VPA becomes a policy with the same name and namespace.
+    The command only reads the cluster, for krr not even that. Each VPA becomes a policy with the same name and namespace.
 
     The policy keeps the VPA's mode, target, bounds, excluded containers and its choice for limits. Its strategy is
     vpa, which continues from VPA's own histograms. Settings that a policy cannot express are listed on stderr and as
@@ -62,9 +65,11 @@ def import_(
     Parameters
     ----------
     what
-        The source of the import: vpa, the Kubernetes VerticalPodAutoscaler.
+        The source of the import: vpa, the Kubernetes VerticalPodAutoscaler, or krr, Robusta's KRR.
     namespace
         Only the VPAs in this namespace; may be given several times.
+    command
+        The KRR command line whose settings become a policy with strategy krr.
     directory
         Write one file for each policy to this folder instead of printing.
     store
@@ -77,7 +82,10 @@ def import_(
     output
         The policies as yaml or json, or a table with the result for each VPA.
     """
-    assert what == "vpa"
+    if what == "krr":
+        return _import_krr(command, output)
+    if command:
+        raise TrimtabError("--command: belongs to `trimtab import krr`")
     found = asyncio.run(_run_import(kubeconfig, context, namespace or None, store))
     with ignore_closed_pipe():
         if directory is not None:
@@ -95,6 +103,19 @@ def import_(
             for note in each.notes:
                 print(escape_invisible(f"{each.vpa.namespace}/{each.vpa.name}: {note}"), file=sys.stderr)
     return int(any(each.policy is None for each in found))
+
+
+def _import_krr(command: str, output: Literal["yaml", "json", "table"]) -> int:
+    imported = convert_command(command)
+    for note in imported.notes:
+        print(escape_invisible(note), file=sys.stderr)
+    shown = (
+        json.dumps(imported.policy, indent=2) + "\n"
+        if output == "json"
+        else yaml.safe_dump(imported.policy, sort_keys=False)
+    )
+    print(shown, end="")
+    return 0
 
 
 async def _run_import(

@@ -95,7 +95,8 @@ def judge_leader(lease: Object, pods: Iterable[Object], *, now: float) -> CheckR
 
 def judge_policies(policies: Iterable[Object]) -> CheckResult:
     """Report the conditions by which policies say that something does not work."""
-    problems, total = [], 0
+    problems: list[str] = []
+    total = 0
     for policy in policies:
         total += 1
         name = f"{policy['metadata']['namespace']}/{policy['metadata']['name']}"
