@@ -89,7 +89,7 @@ def estate(node_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> I
             workload(
                 "Deployment",
                 "poisoned",
-                template(plods(1000, rest=0.12), app="poisoned", size=limited),
+                template(plods(3000, rest=0.12), app="poisoned", size=limited),
                 policy="poisoned",
                 replicas=2,
             ),
