@@ -135,7 +135,7 @@ async def change_policies(informers: FakeInformerSet, operator: Operator) -> Non
 
 
 @dataclass
-class Measured:
+class FloodLatencies:
     """The latencies of all flips and the CPU time of all cycles meanwhile, in seconds."""
 
     latencies: list[float] = field(default_factory=list)
@@ -156,10 +156,10 @@ def time_cycles(controller: IntentController) -> list[float]:
     return found
 
 
-async def measure(options: Namespace, folder: Path, *, hostile: int) -> Measured:
+async def measure(options: Namespace, folder: Path, *, hostile: int) -> FloodLatencies:
     config = OperatorConfig.model_validate({"intents": {"interval": options.interval}})
     informers, prometheus, statuses = FakeInformerSet(), Prometheus(), Statuses()
-    measured = Measured()
+    measured = FloodLatencies()
     kpis = PromqlKpiClient(cast("PromqlClient", prometheus), max_age=60, timeout=10)
     async with kpis, Store.open(folder / f"{hostile}.db") as store:
         operator = build_operator(
@@ -207,7 +207,7 @@ async def measure(options: Namespace, folder: Path, *, hostile: int) -> Measured
 
 
 async def compare(options: Namespace) -> float:
-    quiet, loud = Measured(), Measured()
+    quiet, loud = FloodLatencies(), FloodLatencies()
     for hostile, found in [(0, quiet), (options.hostile, loud)] * options.rounds:
         with TemporaryDirectory() as folder:
             part = await measure(options, Path(folder), hostile=hostile)
