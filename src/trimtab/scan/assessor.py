@@ -21,7 +21,7 @@ from trimtab.operator.cluster_state import ClusterState
 from trimtab.recommender.cohort import ContainerEstimate, StrategySpec
 from trimtab.recommender.workload import WorkloadRecommendation, recommend_workload
 from trimtab.scan.model import ContainerFinding, SkippedWorkload, WorkloadFinding, is_missing_requests
-from trimtab.scan.pricing import ResourcePrices
+from trimtab.scan.pricing import ResourcePrices, count_paid_pods
 from trimtab.scan.risk import Risk, assess_risks, rate_severity
 from trimtab.scan.usage_model import UsageModel, UsageTotals
 from trimtab.sizing.evidence import Evidence, needed_memory
@@ -74,9 +74,8 @@ class Assessor:
         recommendation = self._recommend(workload, pods, observed)
         if reason := _skip_reason(recommendation, observed):
             return SkippedWorkload(workload.key, reason, self._state.list_owned(workload))
-        # A Job costs money only while its pods run: as one pod all the time, an hour a month would cost a month.
-        mean = max((each.usage.pods for each in observed.values()), default=0.0)
-        instances = float(len(pods) or workload.replicas) if workload.is_long_running else mean
+        running = max((each.usage.pods for each in observed.values()), default=0.0)
+        instances = count_paid_pods(workload, len(pods) or workload.replicas, running=running)
         containers = tuple(
             self._build_finding(workload, each, observed[each.container], instances=instances)
             for each in recommendation.recommendations

@@ -12,7 +12,7 @@ from trimtab.kube.kinds.nodes import node_projection
 from trimtab.kube.kinds.pods import pod_projection
 from trimtab.kube.rest.resources import DEPLOYMENTS, JOBS, Resource
 from trimtab.operator.views import PolicyView, WorkloadView
-from trimtab.scan.pricing import ResourcePrices
+from trimtab.scan.pricing import ResourcePrices, count_paid_pods
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.web.model import WorkloadRow
@@ -42,6 +42,14 @@ def row(
         evidence={"app": evidence},
     )
     return build_row(view, {}, prices=ResourcePrices(), now=now)
+
+
+def test_finished_job_costs_nothing() -> None:
+    found = replace(workload("report", resource=JOBS, containers=(CORE,)), finished=True)
+    assert count_paid_pods(found, 1, running=0.5) == 0.0
+    evidence = Evidence(run_seconds=3600, first_sample_at=NOW - 7200, last_sample_at=NOW - 3600)
+    view = WorkloadView(workload=found, containers=found.containers, evidence={"app": evidence})
+    assert build_row(view, {}, prices=ResourcePrices(), now=NOW).cost == 0.0
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from trimtab.kube.kinds.nodes import Node, NodeResources
 from trimtab.kube.kinds.pod_requests import pod_requests
 from trimtab.kube.kinds.pods import Pod
 from trimtab.operator.views import WorkloadView
-from trimtab.scan.pricing import ResourcePrices
+from trimtab.scan.pricing import ResourcePrices, count_paid_pods
 from trimtab.scan.risk import assess_risks
 from trimtab.scan.usage_model import UsageTotals
 from trimtab.sizing.evidence import Evidence
@@ -47,10 +47,8 @@ def build_row(
         peak = UsageTotals(cpu_peak=evidence.cpu_peak or 0.0, memory_peak=evidence.memory_peak or 0.0)
         rules = policy.rules if policy else PolicyRules()
         risks |= dict.fromkeys(assess_risks(each, evidence, peak, rules=rules, now=now))
-    instances: float = len(view.pods)
-    # The pods of a CronJob exist for minutes: by present pods, its cost would jump between nothing and all of it.
-    if shares and not workload.is_long_running:
-        instances = max(shares) * max(1, workload.replicas)
+    running = max(shares) * max(1, workload.replicas) if shares else float(len(view.pods))
+    instances = count_paid_pods(workload, len(view.pods), running=running)
     cost = sum(prices.price_requests(each.resources) for each in containers) * instances
     wanted = [should.get(each.name, each.resources) for each in containers]
     hold = read_hold(workload.annotations)
