@@ -355,21 +355,6 @@ async def test_controller_keeps_memory_above_safe_minimum(tmp_path: Path) -> Non
             assert cores(one) < 3
 
 
-@pytest.mark.parametrize("least", [0.0, 0.75, 3.0])
-async def test_controller_keeps_a_cpu_limit_above_the_safe_minimum(tmp_path: Path, least: float) -> None:
-    one = world(cpu=1000)
-    answers: dict[str, Value] = {"latency": 0.01, "count(rate": 2, "cpu_usage": 0.2, "working_set": 200 * MIB}
-    settings = {"guardrails": [{"explore": True}], "releaseAfter": "1m"}
-    async with bed(
-        one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path, settings=settings
-    ) as found:
-        found.safe_sizes.answer = SafeSize(0.0, "", min_cpu=least)
-        await found.run_cycles(120)
-        released = min(filter(None, found.cpu_limits))
-        assert released >= min(1000, 1000 * least)
-        assert (released < 750) == (least == 0.0)
-
-
 async def test_controller_raises_memory_after_oom_kill_regardless_of_objectives(tmp_path: Path) -> None:
     one = world(memory=512)
     answers: dict[str, Value] = {"latency": 0.05, "count(rate": 2, "cpu_usage": 0.5, "working_set": 200 * MIB}

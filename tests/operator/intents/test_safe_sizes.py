@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from actuation.builders import MIB, NOW, pod
-from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.kube.kinds.pods import Resources
 from trimtab.operator.intents.safe_sizes import derive_safe_size
 from trimtab.recommender.workload import WorkloadRecommendation
@@ -48,36 +47,6 @@ def test_safe_size_is_the_safe_minimum_of_sizing(evidence: Evidence | None, leas
     assert found.min_memory == pytest.approx(least, rel=0.001)
     assert not found.oom_relief
     assert found.reason
-
-
-@pytest.mark.parametrize(
-    ("evidence", "least"),
-    [
-        (msgspec.structs.replace(evidence_with(), cpu_peak=200, cpu_peak_week=400), 0.48),
-        (msgspec.structs.replace(evidence_with(), cpu_peak=200), 0.24),
-        (msgspec.structs.replace(evidence_with(hours=0.1), cpu_peak=200), inf),
-        (msgspec.structs.replace(evidence_with(), cpu_peak=200, throttled_share=0.5), inf),
-        (None, inf),
-    ],
-)
-@pytest.mark.parametrize("allows_below_peak", [False, True])
-def test_safe_size_of_a_cpu_limit_is_the_safe_limit_of_sizing(
-    evidence: Evidence | None, least: float, *, allows_below_peak: bool
-) -> None:
-    """A quiet hour would throttle the service at its next peak."""
-    assessment = WorkloadRecommendation((), {"web": evidence} if evidence else {}, is_urgent=False)
-    spec = OptimizationPolicySpec.model_validate(
-        {
-            "updateStrategy": {"updateRequestsOnly": False},
-            "limitPolicy": {"cpu": {"allowBelowPeak": allows_below_peak}},
-        }
-    )
-    rules = PolicyRules.from_spec(spec)
-    found = derive_safe_size(assessment, CONTAINERS, "web", rules=rules, now=NOW)
-    is_peak = least != inf
-    assert found.min_cpu == (0.0 if allows_below_peak and is_peak else pytest.approx(least))
-    unlimited = pod(sizes={"web": msgspec.structs.replace(SIZE, cpu_limit=None)}).containers
-    assert derive_safe_size(assessment, unlimited, "web", rules=rules, now=NOW).min_cpu == 0.0
 
 
 def test_safe_size_raises_memory_of_any_killed_container_but_no_cpu() -> None:

@@ -59,7 +59,7 @@ def build_constraints(
     )
     return replace(
         found,
-        min_cpu=max(found.min_cpu, autoscalers.min_without_scale_out(state, "cpu"), safe.min_cpu),
+        min_cpu=max(found.min_cpu, autoscalers.min_without_scale_out(state, "cpu")),
         max_cpu=min(found.max_cpu, autoscalers.max_cpu_without_scale_in(state)),
         min_memory=max(found.min_memory, autoscalers.min_without_scale_out(state, "memory"), safe.min_memory),
         max_safeguard_memory=_max_memory_before_oom(workload, observation.main_container),

@@ -29,7 +29,7 @@ from trimtab.recommender.workload import (
     recommend_workload,
     was_just_killed,
 )
-from trimtab.sizing.evidence import NO_DECREASE, SafeMinimum, safe_limit, safe_minimum, sized_resource
+from trimtab.sizing.evidence import NO_DECREASE, safe_minimum, sized_resource
 from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.usage.pod_ownership import WorkloadContainer
 
@@ -46,8 +46,6 @@ class SafeSize:
     feed a leak."""
     oom_message: str = ""
     """A message about recent OOM kills and the resulting memory; empty if there were none."""
-    min_cpu: float = 0.0
-    """The fewest cores of its CPU limit; infinity if it must not be reduced, 0 without a limit, which throttles nothing."""
 
 
 class SafeSizeProvider(Protocol):
@@ -122,24 +120,12 @@ def derive_safe_size(
     relief = _raised_memory(recommendation, has) if recommendation.is_urgent else {}
     killed = "; ".join(_describe_oom_kills(recommendation, has, relief, now))
     if evidence is None or container is None:
-        # Nothing is known about the container, so neither its memory nor a CPU limit may be lowered.
-        has_limit = container is not None and bool(container.resources.cpu_limit)
-        return SafeSize(oom_relief=relief, oom_message=killed, min_cpu=inf if has_limit else 0.0)
+        return SafeSize(oom_relief=relief, oom_message=killed)
+    # Memory only: too little CPU shows in the objectives, which raise it within a cycle, and kills nothing.
     least = safe_minimum(sized_resource(container, "memory", evidence=evidence, rules=rules, now=now))
-    cpu = sized_resource(container, "cpu", evidence=evidence, rules=rules, now=now)
-    return SafeSize(
-        min_memory=_to_bound(least),
-        reason=least.why if least else "",
-        oom_relief=relief,
-        oom_message=killed,
-        min_cpu=_to_bound(safe_limit(cpu)) / 1000 if cpu.limit else 0.0,
-    )
-
-
-def _to_bound(least: SafeMinimum | None) -> float:
     if least is None:
-        return 0.0
-    return inf if least.amount == NO_DECREASE else float(least.amount)
+        return SafeSize(0.0, "", relief, killed)
+    return SafeSize(inf if least.amount == NO_DECREASE else float(least.amount), least.why, relief, killed)
 
 
 def _describe_oom_kills(
