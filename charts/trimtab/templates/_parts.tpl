@@ -38,3 +38,20 @@
 {{- end -}}
 {{- toYaml .workload -}}
 {{- end -}}
+
+{{/* Mount what the values name into the container: Secrets, a CA bundle, and volumes of any type. Takes values, workload. */}}
+{{- define "trimtab.addVolumes" -}}
+{{- $pod := .workload.spec.template.spec -}}
+{{- $container := index $pod.containers 0 -}}
+{{- range .values.secrets }}
+{{- $_ := set $pod "volumes" (append $pod.volumes (dict "name" (printf "secret-%s" (. | replace "." "-")) "secret" (dict "secretName" . "defaultMode" 288))) -}}
+{{- $_ := set $container "volumeMounts" (append $container.volumeMounts (dict "name" (printf "secret-%s" (. | replace "." "-")) "mountPath" (printf "/run/trimtab/secrets/%s" .) "readOnly" true)) -}}
+{{- end -}}
+{{- with .values.caBundle.configMap }}
+{{- $_ := set $pod "volumes" (append $pod.volumes (dict "name" "ca-bundle" "configMap" (dict "name" .))) -}}
+{{- $_ := set $container "volumeMounts" (append $container.volumeMounts (dict "name" "ca-bundle" "mountPath" "/run/trimtab/ca" "readOnly" true)) -}}
+{{- $_ := set $container "env" (append ($container.env | default list) (dict "name" "SSL_CERT_FILE" "value" (printf "/run/trimtab/ca/%s" $.values.caBundle.key))) -}}
+{{- end -}}
+{{- range .values.volumes }}{{ $_ := set $pod "volumes" (append $pod.volumes .) }}{{ end -}}
+{{- range .values.volumeMounts }}{{ $_ := set $container "volumeMounts" (append $container.volumeMounts .) }}{{ end -}}
+{{- end -}}

@@ -264,6 +264,63 @@ def test_values_reach_the_operator(helm: Helm) -> None:
     assert (read.dry_run, read.namespace, read.webhook.enabled) == (True, helm.namespace, True)
 
 
+def test_chart_mounts_secrets_a_ca_bundle_and_custom_volumes(helm: Helm, unset: list[dict[str, Any]]) -> None:
+    before = one(unset, "Deployment")["spec"]["template"]["spec"]
+    pod = one(
+        helm.render(
+            "operator.secrets={prometheus.token,webhook}",
+            "operator.caBundle.configMap=corp-ca",
+            "operator.volumes[0].name=weights",
+            "operator.volumes[0].persistentVolumeClaim.claimName=weights",
+            "operator.volumeMounts[0].name=weights",
+            "operator.volumeMounts[0].mountPath=/weights",
+        ),
+        "Deployment",
+    )["spec"]["template"]["spec"]
+    added = [each for each in pod["volumes"] if each not in before["volumes"]]
+    assert added == [
+        {
+            "name": "secret-prometheus-token",
+            "secret": {"secretName": "prometheus.token", "defaultMode": 0o440},
+        },
+        {"name": "secret-webhook", "secret": {"secretName": "webhook", "defaultMode": 0o440}},
+        {"name": "ca-bundle", "configMap": {"name": "corp-ca"}},
+        {"name": "weights", "persistentVolumeClaim": {"claimName": "weights"}},
+    ]
+    (container,), (plain,) = pod["containers"], before["containers"]
+    mounts = {
+        each["name"]: each["mountPath"]
+        for each in container["volumeMounts"]
+        if each not in plain["volumeMounts"]
+    }
+    assert mounts == {
+        "secret-prometheus-token": "/run/trimtab/secrets/prometheus.token",
+        "secret-webhook": "/run/trimtab/secrets/webhook",
+        "ca-bundle": "/run/trimtab/ca",
+        "weights": "/weights",
+    }
+    assert {"name": "SSL_CERT_FILE", "value": "/run/trimtab/ca/ca.crt"} in container["env"]
+
+
+@pytest.mark.parametrize("claim", ["", "mine"])
+def test_chart_keeps_the_store_in_a_claim(helm: Helm, claim: str) -> None:
+    values = (
+        "operator.replicas=1",
+        "operator.persistence.enabled=true",
+        f"operator.persistence.existingClaim={claim}",
+    )
+    found = helm.render(*values)
+    deployment = one(found, "Deployment")
+    (data,) = [each for each in deployment["spec"]["template"]["spec"]["volumes"] if each["name"] == "data"]
+    name = claim or "trimtab-operator"
+    assert data == {"name": "data", "persistentVolumeClaim": {"claimName": name}}
+    assert deployment["spec"]["strategy"] == {"type": "Recreate"}
+    made = [each["metadata"]["name"] for each in found if each["kind"] == "PersistentVolumeClaim"]
+    assert made == ([] if claim else ["trimtab-operator"])
+    with pytest.raises(HelmError, match="replicas cannot share a SQLite file"):
+        helm.render("operator.persistence.enabled=true")
+
+
 def test_chart_deploys_the_agent_on_request_and_may_keep_it_in_dry_run(
     helm: Helm, unset: list[dict[str, Any]]
 ) -> None:
