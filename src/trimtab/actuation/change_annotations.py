@@ -22,7 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 from trimtab.actuation.deadlines import DEADLINES
-from trimtab.actuation.resources import NO_LIMITS, ContainerName, SizeLimits, Sizes, container_sizes
+from trimtab.actuation.resources import NO_LIMITS, ContainerName, Count, SizeLimits, Sizes, container_sizes
 from trimtab.kube.errors import DECODE_ERRORS
 from trimtab.kube.kinds.pods import Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
@@ -65,16 +65,16 @@ class UpdateMethod(StrEnum):
 class PodHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The number of pods that restarted, were OOM killed or are not ready, and how much they were throttled."""
 
-    pods: int
-    restarted: int = 0
-    killed: int = 0
-    unready: int = 0
+    pods: Count
+    restarted: Count = 0
+    killed: Count = 0
+    unready: Count = 0
     throttled: float | None = None
-    watched: int = 0
+    watched: Count = 0
     """Seconds in which restarts were counted, summed over all pods."""
-    restarted_in_hour: int = 0
-    killed_in_hour: int = 0
-    watched_in_hour: int = 0
+    restarted_in_hour: Count = 0
+    killed_in_hour: Count = 0
+    watched_in_hour: Count = 0
     """Seconds of the last hour in which restarts were counted. Events that became more frequent before a
     change are not its doing.
     """
@@ -84,10 +84,10 @@ class OngoingChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """A change under way. Fields that were renamed keep their first name in the annotation."""
 
     id: str
-    started: int
+    started: Count
     method: UpdateMethod = msgspec.field(name="way")
     phase: Phase
-    since: int
+    since: Count
     """The time at which the phase started."""
     before: dict[ContainerName, Resources]
     after: dict[ContainerName, Resources]
@@ -95,9 +95,9 @@ class OngoingChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """The sizes in the template before the change."""
     health: PodHealth
     """The health of the pods before the change."""
-    settled: int = 0
+    settled: Count = 0
     """The time since which all pods of this phase have had their size; 0 while some have not."""
-    renewed_at: int = msgspec.field(name="renews", default=0)
+    renewed_at: Count = msgspec.field(name="renews", default=0)
     """The time since which recreated pods must have the new size, if one of them did not: it may have been
     created before its controller saw the changed template. 0 where all had.
     """
@@ -113,11 +113,11 @@ class OngoingChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """True if the change only adds resources after an OOM kill. Such a change is never reverted because pods
     still fail, and it waits for no maintenance window.
     """
-    ends: dict[str, int] = {}
+    ends: dict[str, Count] = {}
     """Container exits, by pod, that were known when the phase started and lie in the future by the clock of
     their node.
     """
-    abandoned_at: int = msgspec.field(name="gave_up", default=0)
+    abandoned_at: Count = msgspec.field(name="gave_up", default=0)
     """The time at which the revert was abandoned; 0 while it continues."""
     abandon_reason: str = msgspec.field(name="gave_up_why", default="")
     reason: str = ""
@@ -136,16 +136,16 @@ class AppliedSizes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """The size that the last change put into effect, and the sizes of the template at that time."""
 
     id: str
-    at: int
+    at: Count
     sizes: dict[ContainerName, Resources]
     template: dict[ContainerName, Resources]
     before: dict[ContainerName, Resources] = {}
     """The size that pods had before the change."""
-    until: int = 0
+    until: Count = 0
     """The latest time at which a pod may still have had the size before the change."""
-    restarted: int = 0
+    restarted: Count = 0
     """The start time of the last change that restarted pods; 0 where there was none."""
-    started: dict[ContainerName, int] = {}
+    started: dict[ContainerName, Count] = {}
     """The largest memory limit, in bytes, that a process of a pod created before `at` may have started
     with, by container. Only containers whose template sets heap flags are listed.
     """
@@ -155,11 +155,11 @@ class RevertRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The reason of the last revert, the number of reverts in a row, and the end of the cooldown."""
 
     id: str
-    at: int
+    at: Count
     why: str
-    times: int
-    until: int
-    relief_until: int = 0
+    times: Count
+    until: Count
+    relief_until: Count = 0
     """The time until which no memory is added after an OOM kill, if such a change was reverted. Other reverts
     do not delay it.
     """

@@ -18,7 +18,7 @@ from dataclasses import replace
 import msgspec
 
 from trimtab.actuation.decide.observation import DesiredChange
-from trimtab.actuation.resources import ContainerName
+from trimtab.actuation.resources import ContainerName, Count
 from trimtab.api.duration import Duration
 from trimtab.kube.errors import DECODE_ERRORS
 from trimtab.kube.kinds.pods import Resources
@@ -38,7 +38,7 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     who: str
     why: str
-    at: int = 0
+    at: Count = 0
     sizes: dict[ContainerName, Resources] = {}
     """The sizes that the workload is to have; empty to keep its current ones."""
 

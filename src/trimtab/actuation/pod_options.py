@@ -18,7 +18,7 @@ from math import ceil
 import msgspec
 from msgspec.structs import replace
 
-from trimtab.actuation.resources import ContainerName
+from trimtab.actuation.resources import ContainerName, Count
 from trimtab.api.nodeqospolicy import CACHE_CLASS, POWER_PROFILE
 from trimtab.kube.errors import DECODE_ERRORS
 from trimtab.kube.kinds.pods import Pod
@@ -62,11 +62,11 @@ class OptionsAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     uid: str
     """The uid of the workload; an annotation copied to another object is ignored."""
     phase: OptionsPhase
-    since: int
+    since: Count
     container: ContainerName
     """The main container, to which the power profile belongs."""
-    cores: int
-    updated: int = 0
+    cores: Count
+    updated: Count = 0
     """The number of pods that the rollout had replaced at `since`; the rollout makes progress while it grows.
     """
     before: PodOptions = PodOptions()

@@ -29,6 +29,9 @@ Sizes = Mapping[str, Resources]
 ContainerName = Annotated[str, msgspec.Meta(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?\Z")]
 """A name that the API server accepts: names in annotations are written by whoever may annotate the workload."""
 
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
+"""A number or a time in seconds of an annotation; others would overflow in what computes with it."""
+
 _CPU_ROUNDING = 2
 """Millicores by which the kernel's shares and quotas may differ from the request."""
 

@@ -226,7 +226,7 @@ def _to_int64(amount: Decimal) -> int:
 
 def _format_binary(count: int) -> str:
     power = 0
-    while count % _KIBI == 0:
+    while count % _KIBI == 0 and power + 1 < len(_BINARY_SUFFIX):
         count //= _KIBI
         power += 1
     return f"{count}{_BINARY_SUFFIX[power]}"

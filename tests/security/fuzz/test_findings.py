@@ -53,6 +53,11 @@ def _name_container(name: str) -> str:
             "annotations",
             msgspec.json.encode({"trimtab.io/hold": "stop", "trimtab.io/change": _name_container("\0")}),
         ),
+        (
+            "annotations",
+            b'{"trimtab.io/hold":"{\\"who\\":\\"a\\",\\"why\\":\\"b\\",\\"sizes\\":{\\"web\\":{\\"memory_limit\\":%d}}}"}'
+            % (1 << 80),
+        ),
         ("manifests", b"spec: {updateStrategy: {windows: %s}}" % DEEP[4000:6000]),
         ("manifests", DEEPER_THAN_PYTHON),
         ("manifests", b'{"spec":{"containers":[%s]}}' % b",".join([b'{"nme":1}'] * 60)),

@@ -45,6 +45,10 @@ class RequestLimit(NamedTuple):
         return RequestLimit(self.limit if self.request is None else self.request, self.limit)
 
 
+Amount = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+"""An amount that a quantity of Kubernetes can have; sizes in annotations are written by users."""
+
+
 class Resources(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """Requests and limits of one container, in millicores and bytes; None if not set.
 
@@ -52,10 +56,10 @@ class Resources(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     `RequestLimit` for each resource, `amounts` on all four numbers.
     """
 
-    cpu_request: int | None = None
-    cpu_limit: int | None = None
-    memory_request: int | None = None
-    memory_limit: int | None = None
+    cpu_request: Amount | None = None
+    cpu_limit: Amount | None = None
+    memory_request: Amount | None = None
+    memory_limit: Amount | None = None
 
     @classmethod
     def from_pairs(cls, cpu: RequestLimit, memory: RequestLimit) -> Resources:
