@@ -80,8 +80,11 @@ class IngestSchedule:
     """The seconds between two samples of history."""
     backfill_period: float = 8 * 86400.0
     """The seconds of history that a new cohort ingests."""
-    backfill_read_period: float = 3600.0
-    """The seconds of history per read. For 100,000 containers one hour is 30 MB, and as much again in transit."""
+    backfill_read_period: float = 86400.0
+    """The most seconds of history per read. Servers answer a few long reads for a fraction of what many short ones cost."""
+    backfill_read_samples: int = 1_200_000
+    """The most samples of one resource per read of history: an hour of 100,000 containers, 30 MB and as much again in
+    transit."""
     min_backfill_age: float = 3600.0
     """The age in seconds below which a container has no history worth reading."""
     retention: float = 86400.0
@@ -248,7 +251,9 @@ class SourceIngester:
             # The cohorts furthest behind come first: once they have caught up, they share the reads of the others.
             until, cohorts = min(by_time.items())
             fed.update(cohort.strategy_spec for cohort in cohorts)
-            read = self._next_read(until, now)
+            read = self._next_read(
+                until, now, containers=max(len(context.pods or ()), len(context.tracked), 1)
+            )
             failed |= await self._read_for_cohorts(read, now, cohorts, context)
             if not read.is_backfill:  # steps that are still not ingested are incomplete
                 done.update(cohorts)
@@ -288,15 +293,21 @@ class SourceIngester:
         waits = capabilities.history and capabilities.final_after is None
         return (now - self._schedule.max_lateness) // step * step if waits else self._last_step(now)
 
-    def _next_read(self, until: float, now: float) -> _ReadWindow:
-        """Return the next window after a time: coarse steps while they are final, then fine ones up to now."""
+    def _next_read(self, until: float, now: float, *, containers: int) -> _ReadWindow:
+        """Return the next window after a time: coarse steps while they are final, then fine ones up to now.
+
+        The fewer containers, the longer the windows of history.
+        """
         schedule, end, final = self._schedule, self._last_step(now), self._last_final_step(now)
         if not self.source.capabilities.history:
             return _ReadWindow(end, end, schedule.step, is_backfill=False)
         # Start on the fine grid wherever the coarse steps begin, so that no step contains samples ingested before.
         start = until // schedule.step * schedule.step
         if final - start > 2 * schedule.backfill_step:
-            steps = min(schedule.backfill_read_period, final - start) // schedule.backfill_step
+            period = min(schedule.backfill_read_period, final - start)
+            steps = max(
+                1, min(period // schedule.backfill_step, schedule.backfill_read_samples // containers)
+            )
             last = start + steps * schedule.backfill_step
             return _ReadWindow(start + schedule.backfill_step, last, schedule.backfill_step, is_backfill=True)
         return _ReadWindow(start + schedule.step, end, schedule.step, is_backfill=False)
