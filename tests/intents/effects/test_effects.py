@@ -1,6 +1,6 @@
 """Effects of actions on objectives: priors, learning from events, encoding."""
 
-from math import exp, log
+from math import exp, log, nan
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from intents.services import GIB, availability, goal, latency, make_plan, power, service, throughput
 from trimtab.errors import TrimtabError
 from trimtab.intents.effects.fit import add_priors, decode_effects, encode_effects, learn_effects
+from trimtab.intents.effects.inputs import InputBatch
 from trimtab.intents.effects.latency_model import LatencyModel
-from trimtab.intents.effects.model import EffectModels
+from trimtab.intents.effects.model import MAX_SPREAD, EffectModels, PredictedChanges
 from trimtab.intents.effects.robust_fit import FitPoints, fit
 from trimtab.intents.effects.samples import decode_state, encode_state
 from trimtab.intents.effects.user_models import decode_user_model as given_by_hand
@@ -554,3 +555,23 @@ def test_decode_effects_reads_models_of_the_first_version(objective: Objective, 
     effects, problems = decode_effects(wanted, [stored])
     assert not problems
     assert effects.learned_models[objective.name].encode() == data
+
+
+class ImpossibleModel:
+    """A fit to measurements of many orders of magnitude."""
+
+    def predict_changes(self, batch: InputBatch, value: float) -> PredictedChanges:
+        del batch, value
+        return [nan, nan], [0.0, 0.0]
+
+    def encode(self) -> dict[str, Any]:
+        return {}
+
+
+def test_predict_knows_nothing_where_a_learned_model_is_impossible() -> None:
+    now = service(p99=0.2)
+    effects = EffectModels(learned_models={"p99": ImpossibleModel()})
+    found = effects.predict(now, [now, now], group="scaling")
+    assert [(each.objectives["p99"], each.log_spread["p99"]) for each in found] == [
+        (now.objectives["p99"], MAX_SPREAD)
+    ] * 2

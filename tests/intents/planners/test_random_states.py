@@ -3,7 +3,7 @@
 import math
 import random
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from intents.services import ALL, actuators
@@ -119,6 +119,7 @@ class Draw:
 
 
 @given(seed=st.integers(0, 1 << 40))
+@example(seed=579)  # a latency that was fitted to loads of twelve orders of magnitude
 @settings(deadline=None)
 def test_planner_violates_no_constraint_and_returns_finite_numbers_in_any_state(seed: int) -> None:
     draw = Draw(seed)

@@ -68,7 +68,15 @@ class EffectModels(msgspec.Struct, frozen=True, kw_only=True):
                 columns.append([value] * len(changed))
                 spreads.append([unsure] * len(changed))
             else:
-                values, doubts = _predict_values(model, ways, value, what=f"the effect of {group} on {name}")
+                try:
+                    values, doubts = _predict_values(model, ways, value)
+                except _ImpossiblePredictionError:
+                    if (name, group) in self.user_models:
+                        raise TrimtabError(
+                            f"the effect of {group} on {name} is out of range, from {value:.4g}: correct its parameters"
+                        ) from None
+                    # Measurements of many orders of magnitude: what was fitted to them knows nothing of this state.
+                    values, doubts = [value] * len(changed), [MAX_SPREAD] * len(changed)
                 columns.append(values)
                 spreads.append([unsure + doubt for doubt in doubts])
         return [
@@ -88,10 +96,14 @@ class EffectModels(msgspec.Struct, frozen=True, kw_only=True):
         return ahead
 
 
+class _ImpossiblePredictionError(ArithmeticError):
+    """A model predicts values or an uncertainty that nothing can have."""
+
+
 def _predict_values(
-    model: EffectModel, ways: InputBatch, value: float, *, what: str
+    model: EffectModel, ways: InputBatch, value: float
 ) -> tuple[list[float], Sequence[float]]:
-    """Predict the values of an objective and their uncertainty; reject impossible values of a user's model."""
+    """Predict the values of an objective and their uncertainty; reject impossible ones."""
     try:
         moves, doubts = model.predict_changes(ways, value)
         values = [value * exp(by) for by in moves]
@@ -99,5 +111,5 @@ def _predict_values(
     except OverflowError:
         possible = False
     if not possible:
-        raise TrimtabError(f"{what} is out of range, from {value:.4g}: correct its parameters")
+        raise _ImpossiblePredictionError
     return values, doubts
