@@ -261,6 +261,20 @@ async def test_slow_queries_of_one_namespace_delay_no_others() -> None:
                 pass
 
 
+async def test_answer_that_breaks_the_client_affects_one_namespace_only() -> None:
+    class Broken:
+        async def vector(self, promql: str, *, at: float) -> Vector:
+            if "hostile" in promql:
+                raise RuntimeError("an answer that nobody expected")
+            return [({LABEL: "0"}, at)]
+
+    hostile, quiet = KpiQuery("hostile", namespace="loud"), KpiQuery("up", namespace="quiet")
+    async with PromqlKpiClient(cast("PromqlClient", Broken()), max_age=60, timeout=1.0) as kpis:
+        readings = await kpis.measure([hostile, quiet], at=1.0)
+    assert readings[quiet].value == 1.0
+    assert "intent.server_failed" in readings[hostile].reason
+
+
 async def test_intents_above_the_limit_of_their_namespace_are_reported_and_not_used(tmp_path: Path) -> None:
     objective = {"name": "p99", "value": 0.1, "measuredBy": "p99"}
     many = [

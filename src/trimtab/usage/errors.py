@@ -14,10 +14,16 @@ import msgspec
 
 from trimtab.errors import TrimtabError
 from trimtab.kube.errors import DECODE_ERRORS
+from trimtab.printable import shorten
+
+MAX_MESSAGE_LENGTH = 1000
 
 
 class UsageError(TrimtabError):
-    """A failure to read usage."""
+    """A failure to read usage; its message is one printable line, although it quotes the server."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(shorten(message, MAX_MESSAGE_LENGTH))
 
 
 class SourceUnavailable(UsageError):

@@ -1,4 +1,4 @@
-"""Targets: PromQL of guardrails and KPIProfiles."""
+"""Targets: PromQL of guardrails and KPIProfiles, and the answers to it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from security.fuzz.engine import Target
 from trimtab.api.intent import TargetRef
 from trimtab.intents.kpi.client import _combine_queries
 from trimtab.intents.kpi.query import build_kpi_query
+from trimtab.usage.errors import UsageError
 from trimtab.usage.prometheus.namespace_scope import NamespaceScope, list_operands, restrict_to_namespace
+from trimtab.usage.prometheus.response import TimeGrid, decode_matrix, decode_samples, first_sample
 from trimtab.usage.prometheus.template import QueryError, find_query_problem
 
 TARGET = TargetRef(kind="Deployment", name="web")
@@ -72,7 +74,35 @@ def restrict_query(data: bytes) -> str:
     return f"{min(selectors, 3)} selectors"
 
 
+def read_answer(data: bytes) -> str:
+    """Read an answer to a query as the KPIs of Intents and the usage of containers do."""
+    found = decode_matrix(data)
+    samples = [first_sample(series) for series in found]
+    decode_samples(found, TimeGrid(1_700_000_000.0, 60.0, 3))
+    return f"{min(len(samples), 3)} series"
+
+
+_ANSWER = b'{"status":"success","data":{"resultType":"matrix","result":[%s]},"warnings":[]}'
+_ANSWERS = [
+    _ANSWER % series
+    for series in (
+        b"",
+        b'{"metric":{"pod":"web"},"values":[[1700000000,"0.25"],[1700000060,"1e3"],[1700000120.0,"NaN"]]}',
+        b'{"metric":{},"values":[[1700000000, "+Inf"],[1700000060,"-12345678901234567890.5"]]},{"metric":{},"values":[]}',
+    )
+] + [b'{"status":"error","errorType":"timeout","error":"query timed out"}']
+
+
 TARGETS = (
+    Target(
+        name="promql-answers",
+        seeds=_ANSWERS,
+        tokens=tuple(
+            b"values metric NaN +Inf 1e309 0x1p3 1_0 [[ ]] , isPartial true warnings null".split(b" ")
+        ),
+        run=read_answer,
+        errors=(UsageError,),
+    ),
     Target(
         name="scoped-promql",
         seeds=[query.encode() for query in _QUERIES],

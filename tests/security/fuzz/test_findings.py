@@ -75,6 +75,8 @@ def _name_container(name: str) -> str:
         ("durations", b"1h\n---\n"),
         ("promql", b'x{a=~"%s"}' % (b"$+(+" * 1000)),
         ("scoped-promql", b"h{\xe2\x80\xae"),
+        ("promql-answers", b'{"status":"x","error":"\\u0000%s"}' % (b"x" * 9000)),
+        ("promql-answers", b'{"status":"success","data":{"resultType":"matr\x7fx","result":[]}}'),
         # A frame of 2**63 - 1 bytes ended the process: one that is killed shows as an error of the whole run.
         ("remote-read", b"\xff" + b"\xff" * 8 + b"\x7f" + b"*\xfc/\xfb\x89up\xff\xff\xff\xff" * 300),
         ("remote-read", b"\x0a" + b"\xff" * 8 + b"\x7f" + b"*\xfc/\xfb\x89up\xff\xff\xff\xff" * 300),

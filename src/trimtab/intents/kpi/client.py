@@ -48,6 +48,8 @@ MAX_QUERY_LENGTH = 16_000
 """The most characters in a request."""
 
 
+_DEFECT = "the query failed; see intent.server_failed in the operator's log"
+
 CheckEndpoint = Callable[[str, int], Awaitable[None]]
 
 
@@ -115,9 +117,7 @@ class PromqlKpiClient:
             return dict.fromkeys(queries, unknown_reading(str(error)))
         except Exception:  # anyone may name a server, and none may block the others
             log.exception("intent.server_failed", server=server)
-            return dict.fromkeys(
-                queries, unknown_reading("the query failed; see intent.server_failed in the operator's log")
-            )
+            return dict.fromkeys(queries, unknown_reading(_DEFECT))
 
     async def _open_server(self, server: str) -> _KpiServer:
         if server == OPERATOR_SERVER:
@@ -192,7 +192,7 @@ class _KpiServer:
             # A namespace that nobody knows yet may be slow: it has to be quick once.
             self._quick.setdefault(name, LATE_CYCLES - 1)
             if name not in self._running:
-                self._running[name] = asyncio.create_task(self._measure_namespace(own, at))
+                self._running[name] = asyncio.create_task(self._measure_isolated(name, own, at))
         started = dict(self._running)
         late = {task for name, task in started.items() if self._quick[name] < LATE_CYCLES}
         try:
@@ -221,6 +221,16 @@ class _KpiServer:
         for task in self._running.values():
             task.cancel()
         self._running.clear()
+
+    async def _measure_isolated(
+        self, namespace: str, queries: Sequence[KpiQuery], at: float
+    ) -> dict[KpiQuery, KpiReading]:
+        """Read the queries of one namespace; a defect that one of them shows affects no other namespace."""
+        try:
+            return await self._measure_namespace(queries, at)
+        except Exception:
+            log.exception("intent.server_failed", namespace=namespace)
+            return dict.fromkeys(queries, unknown_reading(_DEFECT))
 
     async def _measure_namespace(self, queries: Sequence[KpiQuery], at: float) -> dict[KpiQuery, KpiReading]:
         """Read the queries of one namespace; those that failed before are sent alone."""
