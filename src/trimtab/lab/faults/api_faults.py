@@ -33,6 +33,7 @@ from trimtab.lab.faults.plan import Fault, FaultDetails, FaultInjector, FaultKin
 from trimtab.lab.faults.records import Write
 from trimtab.lab.faults.worlds import MIB, WorldSpec
 from trimtab.lab.simulator.fake_cluster import SimulatedCluster
+from trimtab.lab.simulator.world import SimulatedWorld
 from trimtab.operator.audit import RECOMMENDATION_ANNOTATION
 
 T = TypeVar("T")
@@ -168,12 +169,14 @@ class FaultyCluster:
     def __init__(
         self,
         inner: SimulatedCluster,
+        world: SimulatedWorld,
         api: ApiFaults,
         *,
         now: Callable[[], float],
         on_write: Callable[[Write], None],
     ) -> None:
         self._inner: ClusterPort = inner
+        self._world = world
         self._api = api
         self._now = now
         self._on_write = on_write
@@ -191,8 +194,10 @@ class FaultyCluster:
 
         async def request() -> Pod:
             self._refuse(key)
+            held = self._world.pods.get(pod.uid)
+            present = container_sizes(held.containers) if held else {}
             resized = await self._inner.resize(pod, self._mutate(key, after))
-            self._report("resize", key, pod=pod, before=before, after=after)
+            self._report("resize", key, pod=pod, before=before, after=after, present=present)
             return resized
 
         return await self._api.call("resize", f"{key} pod {pod.name}", request)
@@ -212,8 +217,11 @@ class FaultyCluster:
 
         async def request() -> Workload:
             self._refuse(workload.key)
+            held = self._world.workloads.get(workload.key)
+            present = container_sizes(held.containers) if held else {}
             patched = await self._inner.patch_template(workload, sizes, take_ownership=take_ownership)
-            self._report("patch", workload.key, before=before, after=merge_sizes(before, sizes))
+            after = merge_sizes(before, sizes)
+            self._report("patch", workload.key, before=before, after=after, present=present)
             return patched
 
         return await self._api.call("patch", str(workload.key), request)
@@ -291,6 +299,7 @@ class FaultyCluster:
         after: Sizes | None = None,
         old: ChangeAnnotations | None = None,
         new: ChangeAnnotations | None = None,
+        present: Sizes | None = None,
         replicas: tuple[int, int] | None = None,
     ) -> None:
         self._on_write(
@@ -304,6 +313,7 @@ class FaultyCluster:
                 after=dict(after or {}),
                 old=old,
                 new=new,
+                present=present,
                 replicas=replicas,
             )
         )

@@ -7,7 +7,7 @@ from collections import deque
 from trimtab.actuation.change_annotations import ChangeAnnotations, Phase, read_change_annotations
 from trimtab.actuation.decide.maintenance_windows import next_opening
 from trimtab.actuation.hold import read_hold
-from trimtab.actuation.resources import is_between
+from trimtab.actuation.resources import format_sizes, is_between
 from trimtab.api.optimizationpolicy import PolicyMode
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
@@ -102,6 +102,15 @@ class ChangeRecordedFirst(Invariant):
         replica = self.state.find_replica(write.process)
         policies = replica.process.operator.cluster_state.policies if replica else ()
         return any(policy.spec.update_strategy.startup_boost for policy in policies)
+
+
+class OthersWritesKept(Invariant):
+    name = "others-writes-kept"
+    sentence = "No write replaces a size that someone else has written since the operator read it."
+
+    def on_write(self, write: Write) -> None:
+        if write.present is not None:
+            self.check(write.present == write.before, "at the server:", format_sizes(write.present), write)
 
 
 class WindowsRespected(Invariant):
@@ -231,6 +240,7 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     ScopeRespected,
     RecreateAllowed,
     ChangeRecordedFirst,
+    OthersWritesKept,
     WindowsRespected,
     MinIntervalRespected,
     RevertsExplained,

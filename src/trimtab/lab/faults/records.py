@@ -34,6 +34,8 @@ class Write:
     old: ChangeAnnotations | None
     """The annotations of the change before an `annotate`."""
     new: ChangeAnnotations | None
+    present: Sizes | None = None
+    """The sizes that the pod or the template had when a `resize` or `patch` reached the API server."""
     replicas: tuple[int, int] | None = None
     """The number of replicas before and after a `scale`."""
 

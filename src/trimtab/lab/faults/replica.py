@@ -125,7 +125,7 @@ class Replica:
         def now() -> float:
             return world.control_time + self.skew
 
-        cluster = FaultyCluster(SimulatedCluster(world), self.api, now=now, on_write=shared.on_write)
+        cluster = FaultyCluster(SimulatedCluster(world), world, self.api, now=now, on_write=shared.on_write)
         ports = Ports(
             informers=self.informers,
             objects=FaultyObjects(shared.objects, self.api),

@@ -1,0 +1,99 @@
+"""Invariants see each violation, and only violations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from trimtab.kube.kinds.pods import Resources
+from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.kube.rest.resources import VPAS
+from trimtab.lab.faults.change_invariants import OthersWritesKept
+from trimtab.lab.faults.companions import VpaDraw
+from trimtab.lab.faults.intent_invariants import CoolDownRespected, GuardrailsKept, VpaBoundsKept
+from trimtab.lab.faults.invariant import RunState
+from trimtab.lab.faults.plan import Fault, FaultInjector, FaultPlan
+from trimtab.lab.faults.records import CheckLog, Write
+from trimtab.lab.faults.trace import RunTrace
+from trimtab.lab.faults.worlds import draw_world
+from trimtab.lab.simulator.world import SimulatedWorld
+from trimtab.operator.config.model import OperatorConfig
+
+WEB = WorkloadKey("Deployment", "shop", "web")
+SMALL, LARGE = {"main": Resources(100)}, {"main": Resources(200)}
+
+
+def make_state(objects: dict[Any, Any] | None = None) -> RunState:
+    """Make the state of a run in which no process lives."""
+    spec = draw_world(0)
+    world = SimulatedWorld(spec.build_scenario(), seed=spec.seed, start=spec.start)
+    trace = RunTrace(lambda: 0.0)
+    config = OperatorConfig.model_validate(
+        {"intents": {"coolDown": "10m", "guardrails": [{"minReplicas": 2, "maxReplicas": 4}]}}
+    )
+    return RunState(
+        spec=spec,
+        world=world,
+        injector=FaultInjector(FaultPlan(), elapsed=lambda: 0.0, trace=trace),
+        replicas=list,
+        config=lambda: config,
+        hides_usage=lambda: False,
+        objects=objects or {},
+        store_path=Path("trimtab.db"),
+        log=CheckLog(now=lambda: 0.0),
+    )
+
+
+def write(verb: str, *, at: float = 0.0, **changes: Any) -> Write:
+    known: dict[str, Any] = {"pod": None, "before": {}, "after": {}, "old": None, "new": None}
+    return Write(at=at, process="operator-1", verb=verb, workload=WEB, **{**known, **changes})
+
+
+@pytest.mark.parametrize(("present", "violations"), [(SMALL, 0), (LARGE, 1)])
+def test_others_writes_kept_compares_what_was_read_with_what_is_there(
+    present: dict[str, Resources], violations: int
+) -> None:
+    state = make_state()
+    OthersWritesKept(state).on_write(write("resize", before=SMALL, after=LARGE, present=present))
+    assert len(state.log.violations) == violations
+    assert state.log.evaluations == {"others-writes-kept": 1}
+
+
+@pytest.mark.parametrize(
+    ("replicas", "violations"), [((3, 4), 0), ((3, 5), 1), ((3, 1), 1), ((6, 5), 0), ((1, 1), 0)]
+)
+def test_guardrails_kept_allows_steps_towards_the_guardrails(
+    replicas: tuple[int, int], violations: int
+) -> None:
+    state = make_state()
+    GuardrailsKept(state).on_write(write("scale", replicas=replicas))
+    assert len(state.log.violations) == violations
+
+
+def test_cool_down_respected_counts_from_one_plan_to_the_next() -> None:
+    state = make_state()
+    invariant = CoolDownRespected(state)
+    for at in (0.0, 0.5, 700.0):
+        invariant.on_write(write("scale", at=at, replicas=(1, 2)))
+    assert not state.log.violations
+    invariant.on_write(write("scale", at=1200.0, replicas=(2, 3)))
+    assert len(state.log.violations) == 1
+    state.injector.record(Fault(kind="api-conflict", start=0.0, end=1.0), "scale")
+    invariant.on_write(write("scale", at=1500.0, replicas=(2, 3)))
+    assert len(state.log.violations) == 1, "a scaling that failed is repeated"
+
+
+@pytest.mark.parametrize(("cpu", "violations"), [("100m", 0), ("900m", 1), ("5m", 1)])
+def test_vpa_bounds_kept_reads_each_status_once(cpu: str, violations: int) -> None:
+    target = {"containerName": "main", "target": {"cpu": cpu, "memory": "128Mi"}}
+    status = msgspec.json.encode({"recommendation": {"containerRecommendations": [target]}})
+    vpa = VpaDraw(target=WEB, min_allowed=(20, 1 << 26), max_allowed=(500, 1 << 29)).build()
+    state = make_state({(VPAS, "shop", "web"): msgspec.structs.replace(vpa, status=status)})
+    invariant = VpaBoundsKept(state)
+    invariant.on_step()
+    invariant.on_step()
+    assert len(state.log.violations) == violations
+    assert state.log.evaluations == {"vpa-bounds-kept": 2}
