@@ -450,7 +450,7 @@ def test_property_26_failure_event_creation(steps: list[tuple[bool, bool]]) -> N
     said: Document = {}
     before = (False, False)
     for wrong, away in steps:
-        spec = {"mode": "Perhaps"} if wrong else {}
+        spec: dict[str, Any] = {"mode": "Perhaps"} if wrong else {}
         now = status({}, before=said, trouble="no answer; is it running?" if away else "", **spec)
         problems = {each["reason"]: each["message"] for each in find_new_problems(said, now)}
         assert ("PolicyInvalid" in problems) == (wrong and not before[0])

@@ -19,7 +19,12 @@ from trimtab.actuation.decide.observation import DesiredChange
 from trimtab.actuation.effective_size import DEFAULT_POD_SYNC, PodSync, effective_containers
 from trimtab.actuation.resources import Sizes, container_sizes
 from trimtab.actuation.started_limits import StartLimits, memory_limits_at_start
-from trimtab.api.optimizationpolicy import PERCENTILE_STRATEGY, OptimizationPolicySpec, UpdateStrategy
+from trimtab.api.optimizationpolicy import (
+    DEFAULT_STRATEGY,
+    PERCENTILE_STRATEGY,
+    OptimizationPolicySpec,
+    UpdateStrategy,
+)
 from trimtab.kube.kinds.heap_flags import HeapFlags
 from trimtab.kube.kinds.hpas import HorizontalPodAutoscaler
 from trimtab.kube.kinds.nodes import Node, NodeResources
@@ -40,7 +45,7 @@ from trimtab.sizing.constraints import (
 from trimtab.sizing.evidence import Evidence, Heap, needed_memory
 from trimtab.sizing.guards.heap import detect_heap
 from trimtab.sizing.policy_rules import PolicyRules
-from trimtab.sizing.proposal import percentile_settings
+from trimtab.sizing.proposal import goal_settings, percentile_settings
 from trimtab.sizing.recommend import recommend_pod
 from trimtab.sizing.recommendation import Factor, Recommendation
 from trimtab.sizing.strategy import has_setting
@@ -192,9 +197,12 @@ class WorkloadRecommendation:
 
 
 def strategy_spec_from_policy(spec: OptimizationPolicySpec) -> StrategySpec:
-    """Return the strategy spec of a policy. The percentiles in metricsConfig apply to the percentile strategy only."""
-    name = spec.strategy_name
-    settings = percentile_settings(spec.metrics_config) if name == PERCENTILE_STRATEGY else {}
+    """Return the strategy spec of a policy. metricsConfig applies to the strategy `percentile` only, goals to the default."""
+    name, goals, settings = spec.strategy_name, spec.resource_goals, dict[str, float]()
+    if name == PERCENTILE_STRATEGY:
+        settings = percentile_settings(spec.metrics_config)
+    elif name == DEFAULT_STRATEGY:
+        settings = goal_settings(goals.cpu or spec.goal, goals.memory or spec.goal)
     # A strategy that forecasts must look as far ahead as requests are kept, not only at the next hour.
     if has_setting(name, "stabilization"):
         settings["stabilization"] = spec.changes.stabilization.seconds

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.api.optimizationpolicy import OptimizationPolicySpec
+from trimtab.api.optimizationpolicy import DEFAULT_STRATEGY, Goal, OptimizationPolicySpec
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.lab.backtest import BacktestSchedule
 from trimtab.lab.job import ORACLE, BacktestJob
@@ -16,14 +16,18 @@ from trimtab.lab.scores import REQUEST, SAMPLES, Scores
 from trimtab.plural import format_time_span
 from trimtab.scan.model import ContainerFinding, ScanResult, WorkloadFinding
 from trimtab.scan.pricing import ResourcePrices
-from trimtab.sizing.proposal import describe_settings
+from trimtab.sizing.proposal import describe_settings, goal_settings
 from trimtab.sizing.recommendation import Factor
+from trimtab.sizing.strategies.trimtab import TrimtabSettings
 from trimtab.usage.pod_ownership import PodOwnerIndex
 from trimtab.usage.trace import Floats, Trace
 from trimtab.usage.usage import Usage
 from trimtab.usage.workload_usage import max_over_replicas
 
 PEERS = ("trimtab", "vpa", "krr")
+_DEFAULTS = TrimtabSettings()
+TRIMTAB_RISKS = {"cpu_risk": _DEFAULTS.cpu_risk, "memory_risk": _DEFAULTS.memory_risk}
+"""The risks of the default strategy, which a goal replaces."""
 
 
 @dataclass(slots=True)
@@ -159,13 +163,20 @@ def trim_start(trace: Trace) -> Trace:
 def backtest_strategies(
     trace: Trace, strategy: str, settings: Mapping[str, Any], *, stabilization: float
 ) -> tuple[StrategyBacktest, ...]:
-    """Backtest a strategy and its peers on one container; strategies without enough history are omitted."""
+    """Backtest a strategy, each goal of the default strategy, and peers on one container.
+
+    Strategies without enough history are omitted.
+    """
     schedule = BacktestSchedule(stabilization=stabilization)
+    runs: dict[str, tuple[str, Mapping[str, Any]]] = {strategy: (strategy, settings)}
+    if strategy == DEFAULT_STRATEGY:
+        for goal in Goal:
+            runs[f"goal {goal}"] = strategy, {**settings, **TRIMTAB_RISKS, **goal_settings(goal, goal)}
+    for peer in (*PEERS, ORACLE):
+        runs.setdefault(peer, (peer, {}))
     found = []
-    for name in (*dict.fromkeys((strategy, *PEERS)), ORACLE):
-        scores = BacktestJob(trace.names[0], name, settings if name == strategy else {}).compute_scores(
-            trace, schedule
-        )
+    for label, (name, chosen) in runs.items():
+        scores = BacktestJob(trace.names[0], name, chosen).compute_scores(trace, schedule)
         if scores.containers:
-            found.append(StrategyBacktest(name, scores))
+            found.append(StrategyBacktest(label, scores))
     return tuple(found)

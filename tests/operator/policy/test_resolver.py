@@ -241,6 +241,29 @@ def test_resolver_passes_the_percentile_of_a_policy_to_that_strategy() -> None:
 
 
 @pytest.mark.parametrize(
+    ("spec", "risks"),
+    [
+        ({}, {}),
+        ({"goal": "Balanced"}, {}),
+        ({"goal": "Savings"}, {"cpu_risk": 0.05, "memory_risk": 1.0}),
+        ({"goal": "Reliability"}, {"cpu_risk": 0.005, "memory_risk": 0.05}),
+        ({"goal": "Savings", "resourceGoals": {"memory": "Balanced"}}, {"cpu_risk": 0.05}),
+        ({"resourceGoals": {"cpu": "Reliability"}}, {"cpu_risk": 0.005}),
+        (
+            {"goal": "Savings", "strategy": {"settings": {"cpu_risk": 0.03}}},
+            {"cpu_risk": 0.03, "memory_risk": 1.0},
+        ),
+        ({"goal": "Savings", "strategy": {"name": "vpa"}}, {}),
+    ],
+)
+def test_resolver_gives_the_default_strategy_the_risks_of_the_goal(
+    spec: dict[str, Any], risks: dict[str, float]
+) -> None:
+    settings = effective_policy(policy(**spec)).strategy_spec.decode_settings()
+    assert {name: value for name, value in settings.items() if name.endswith("_risk")} == risks
+
+
+@pytest.mark.parametrize(
     "config", [{"percentile": "P95"}, {"safetyFactor": 1.2}, {"rollingWindow": "24h"}, {"percentile": "P90"}]
 )
 def test_resolver_chooses_the_percentile_strategy_for_a_policy_that_configures_it(

@@ -257,6 +257,13 @@ def test_review_policy_warns_of_a_field_that_the_strategy_ignores(
     assert verdict({"strategy": {"name": "percentile"}, "metricsConfig": metrics}).warnings == ()
 
 
+def test_review_policy_warns_of_a_goal_that_the_strategy_ignores() -> None:
+    spec = {"goal": "Savings", "resourceGoals": {"memory": "Reliability"}, "strategy": {"name": "vpa"}}
+    found = verdict(spec).warnings
+    assert [each.partition(":")[0] for each in found] == ["spec.goal", "spec.resourceGoals.memory"]
+    assert all(each.endswith("set spec.strategy.name to trimtab") for each in found)
+
+
 def test_review_policy_does_not_warn_of_the_defaults_stored_with_a_policy_of_the_version_before() -> None:
     stored = {"percentile": "P90", "safetyFactor": 1.2, "rollingWindow": "24h0m0s"}
     assert verdict({"strategy": {"name": "trimtab"}, "metricsConfig": stored}).warnings == ()

@@ -15,7 +15,7 @@ from trimtab.api.optimizationpolicy.bounds import (
     ResourceBounds,
 )
 from trimtab.api.optimizationpolicy.limits import CPULimitRule, LimitMode, LimitRule
-from trimtab.api.optimizationpolicy.metrics_config import MetricsConfig, StrategyChoice
+from trimtab.api.optimizationpolicy.metrics_config import Goal, MetricsConfig, ResourceGoals, StrategyChoice
 from trimtab.api.optimizationpolicy.policy import (
     DEFAULT_STRATEGY,
     PERCENTILE_STRATEGY,
@@ -54,6 +54,7 @@ __all__ = [
     "ContainerBounds",
     "ContainerRule",
     "ControlledResource",
+    "Goal",
     "HpaMode",
     "LimitMode",
     "LimitRule",
@@ -66,6 +67,7 @@ __all__ = [
     "PolicyMode",
     "PolicySelector",
     "ResourceBounds",
+    "ResourceGoals",
     "StartupBoost",
     "StepLimits",
     "StrategyChoice",

@@ -20,6 +20,24 @@ class UsagePercentile(StrEnum):
     P99 = "P99"
 
 
+class Goal(StrEnum):
+    """The balance between cost and safety."""
+
+    SAVINGS = "Savings"
+    BALANCED = "Balanced"
+    RELIABILITY = "Reliability"
+
+
+class ResourceGoals(ApiModel):
+    """Goals of single resources instead of the policy's."""
+
+    cpu: Goal | None = None
+    """The goal for CPU; the policy's when left out."""
+
+    memory: Goal | None = None
+    """The goal for memory; the policy's when left out."""
+
+
 DEFAULT_ROLLING_WINDOW = Duration.parse("24h")
 DEFAULT_PERCENTILE = UsagePercentile.P90
 DEFAULT_SAFETY_FACTOR = 1.2

@@ -11,7 +11,7 @@ from trimtab.api.kind import AGE_COLUMN, READY_COLUMN, Kind, KindNames, PrinterC
 from trimtab.api.model import ApiModel, ValidationRule
 from trimtab.api.optimizationpolicy.bounds import ContainerRule, ResourceBounds
 from trimtab.api.optimizationpolicy.limits import KEEP_LIMIT, KEEP_LIMITS, LimitPolicy, LimitRule
-from trimtab.api.optimizationpolicy.metrics_config import MetricsConfig, StrategyChoice
+from trimtab.api.optimizationpolicy.metrics_config import Goal, MetricsConfig, ResourceGoals, StrategyChoice
 from trimtab.api.optimizationpolicy.selection import PolicySelector
 from trimtab.api.optimizationpolicy.status import OptimizationPolicyStatus
 from trimtab.api.optimizationpolicy.updates import ChangePolicy, UpdateStrategy
@@ -56,6 +56,13 @@ class OptimizationPolicySpec(ApiModel):
     """The workloads that the policy selects; when empty, every workload of its namespace, or of the cluster if the
     policy is in the operator's namespace."""
 
+    goal: Goal = Goal.BALANCED
+    """The balance between cost and safety: Savings, Balanced or Reliability. It sets the risk that the strategy trimtab
+    takes."""
+
+    resource_goals: ResourceGoals = ResourceGoals()
+    """Goals of single resources instead of goal."""
+
     metrics_config: MetricsConfig = MetricsConfig()
     """The source of usage, and the share of it that a request covers."""
 
@@ -94,11 +101,15 @@ class OptimizationPolicySpec(ApiModel):
     @property
     def ignored_fields(self) -> tuple[str, ...]:
         """The fields that the policy sets and its strategy ignores."""
-        config = self.metrics_config
+        config, ignored = self.metrics_config, list[str]()
         # Policies that 0.1.0 stored have all of these fields, which their authors need not have set.
-        if self.strategy_name == PERCENTILE_STRATEGY or config.has_stored_defaults:
-            return ()
-        return tuple(f"spec.metricsConfig.{name}" for name in config.percentile_fields)
+        if self.strategy_name != PERCENTILE_STRATEGY and not config.has_stored_defaults:
+            ignored += [f"spec.metricsConfig.{name}" for name in config.percentile_fields]
+        if self.strategy_name != DEFAULT_STRATEGY:
+            own = self.resource_goals
+            goals = {"goal": self.goal, "resourceGoals.cpu": own.cpu, "resourceGoals.memory": own.memory}
+            ignored += [f"spec.{name}" for name, goal in goals.items() if goal not in {None, Goal.BALANCED}]
+        return tuple(ignored)
 
     def effective_limit_rule(self, resource: Literal["cpu", "memory"]) -> LimitRule:
         """Return the rule for the limit of a resource, with all settings considered."""

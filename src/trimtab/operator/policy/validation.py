@@ -17,6 +17,7 @@ from trimtab.actuation.decide.maintenance_windows import describe_unknown_time_z
 from trimtab.api import OptimizationPolicy
 from trimtab.api.meta import LabelSelector, LabelSelectorOperator, LabelSelectorRequirement
 from trimtab.api.optimizationpolicy import (
+    DEFAULT_STRATEGY,
     PERCENTILE_STRATEGY,
     OptimizationPolicySpec,
     PolicyMode,
@@ -101,9 +102,9 @@ def _warn_of_baseline(spec: OptimizationPolicySpec) -> Iterator[str]:
 def describe_ignored_fields(spec: OptimizationPolicySpec) -> Iterator[str]:
     """Describe each field that the policy sets and its strategy ignores, with the fix."""
     for field in spec.ignored_fields:
+        user = PERCENTILE_STRATEGY if field.startswith("spec.metricsConfig") else DEFAULT_STRATEGY
         yield (
-            f"{field}: the strategy {spec.strategy_name} ignores it; remove it, or set spec.strategy.name to "
-            f"{PERCENTILE_STRATEGY}"
+            f"{field}: the strategy {spec.strategy_name} ignores it; remove it, or set spec.strategy.name to {user}"
         )
 
 
