@@ -55,7 +55,7 @@ UNIT_TESTS = {
     "tests/operator/webhook": {"AdmissionHandlers"},
     "tests/recommender": {"ChangeExecutor", "Recommender"},
     "tests/security/fuzz/object_targets.py": {"AdmissionHandlers"},
-    "tests/security/test_tenants.py": {"PlanningService"},
+    "tests/security/test_tenants.py": {"PlanningService", "PolicyResolver"},
     "tests/web/backends/test_current_usage.py": {"Recommender"},
 }
 """The unit under test beside stand-ins for its neighbours, by module or folder."""

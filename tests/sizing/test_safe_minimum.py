@@ -22,6 +22,7 @@ from trimtab.sizing.evidence import (
     Evidence,
     Heap,
     SafeMinimum,
+    describe_learning,
     needed_memory,
     safe_minimum,
     safe_minimums,
@@ -75,3 +76,13 @@ def test_needed_memory_never_exceeds_safe_minimum(
     found = safe_minimums(sized_resource(container, "memory", evidence=evidence, rules=rules, now=NOW))
     assert need is None or need <= max(each.amount for each in found)
     assert all(each.amount >= 0 and each.why and each.source for each in found)
+
+
+def test_learning_is_described_until_the_history_is_complete() -> None:
+    young = Evidence(run_seconds=4.9 * 3600, first_sample_at=0.0, last_sample_at=5 * 3600)
+    old = Evidence(run_seconds=90_000, first_sample_at=0.0, last_sample_at=90_000)
+    assert (
+        describe_learning([old, young], 86_400) == "learning: 4 of 24 h observed; nothing is lowered before"
+    )
+    assert describe_learning([old], 86_400) == ""
+    assert describe_learning([], 86_400) == ""

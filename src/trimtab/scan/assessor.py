@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from trimtab.actuation.effective_size import PodSync, effective_containers
-from trimtab.api.optimizationpolicy import OptimizationPolicySpec, UpdateStrategy
+from trimtab.api.optimizationpolicy import MetricsConfig, OptimizationPolicySpec, UpdateStrategy
 from trimtab.api.quantity import MIB, format_step
 from trimtab.kube.kinds.pod_requests import BEST_EFFORT, qos_class
 from trimtab.kube.kinds.pods import Container, Pod, Resources
@@ -31,6 +31,8 @@ from trimtab.sizing.recommendation import Factor, Recommendation
 from trimtab.usage.pod_ownership import WorkloadContainer
 
 DAY = 86400.0
+NEARLY_ENOUGH = 0.9
+"""The share of the history that decreases need from which a scan calls it enough: its window may be a little shorter."""
 
 NOT_SYNCED = PodSync(enabled=False)
 """A scan does not know whether an operator resizes new pods, so each pod counts with its own requests."""
@@ -88,7 +90,8 @@ class Assessor:
             instances=instances,
             confidence=_rate_confidence(containers),
             cost=instances * sum(self._prices.price_requests(each.current) for each in containers),
-            operator_obstacle=_find_operator_obstacle(workload, containers),
+            operator_obstacle=_find_operator_obstacle(workload, containers)
+            or _find_young(containers, [each.evidence for each in observed.values()]),
         )
 
     def _read_container(self, workload: Workload, container: Container) -> _ContainerData:
@@ -197,6 +200,20 @@ def _find_operator_obstacle(workload: Workload, containers: Sequence[ContainerFi
         keeps_qos=default.keep_qos_class,
         keeps_limits=default.update_requests_only,
     )
+
+
+def _find_young(containers: Sequence[ContainerFinding], evidence: Sequence[Evidence]) -> str:
+    """Return why the default policy would not lower anything yet, if the scan would."""
+    lowered = any(
+        (getattr(each.recommended, field) or 0) < (getattr(each.current, field) or 0)
+        for each in containers
+        for field in ("cpu_request", "memory_request")
+    )
+    least = MetricsConfig().minimum_history.seconds
+    known = min((each.observed_seconds for each in evidence), default=least)
+    if not lowered or known >= NEARLY_ENOUGH * least:
+        return ""
+    return f"it lowers nothing before it has observed {least / 3600:g} h (learning)"
 
 
 def _raise_to_safe_size(

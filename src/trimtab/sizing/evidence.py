@@ -19,7 +19,7 @@ own safety.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import ceil
 
 import msgspec
@@ -215,6 +215,19 @@ def check_history(sized: SizedResource) -> SafeMinimum | None:
         return None
     why = f"observed for {known / 3600:.1f} h; decreases start after {least / 3600:.1f} h"
     return SafeMinimum("history", NO_DECREASE, why, "policy metricsConfig.minimumHistory")
+
+
+def describe_learning(evidence: Iterable[Evidence], minimum_history: float) -> str:
+    """Describe how much of the history that decreases need was observed, of the container observed least; empty if all.
+
+    In whole hours, because each new text is written to a status.
+    """
+    known = min((each.observed_seconds for each in evidence), default=minimum_history)
+    if known >= minimum_history:
+        return ""
+    return (
+        f"learning: {known // 3600:.0f} of {minimum_history / 3600:g} h observed; nothing is lowered before"
+    )
 
 
 def check_coverage(sized: SizedResource) -> SafeMinimum | None:

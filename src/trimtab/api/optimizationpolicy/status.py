@@ -71,7 +71,7 @@ class WorkloadStatus(StatusModel):
     """Pending, Recommended, Applying, Applied, Skipped, Reverted or Failed."""
 
     reason: Annotated[str, Field(max_length=4096)] | None = None
-    """The reason why it was skipped, reverted, or failed, and the remedy."""
+    """The reason why it was skipped, reverted, or failed, and the remedy; or how much history is still to be observed."""
 
     last_recommendation: Time | None = None
     """The time of the last recommendation; written when an amount changes, else once per reconciliationInterval."""

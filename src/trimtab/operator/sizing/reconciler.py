@@ -47,7 +47,7 @@ from trimtab.recommender.workload import (
     list_sized_containers,
     recommend_workload,
 )
-from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.evidence import Evidence, describe_learning
 from trimtab.sizing.recommendation import have_same_targets
 from trimtab.usage.pod_ownership import WorkloadContainer
 
@@ -237,7 +237,7 @@ class SizingReconciler:
         )
         outcome = WorkloadOutcome(
             state=WorkloadState.SKIPPED if held else result.state,
-            reason=held or result.reason,
+            reason=held or result.reason or _describe_learning(result.state, evidence, policy),
             # Keep the explanation from the time of the recommendation: the evidence grows all the time.
             recommendations=assessment.recommendations if changed or not before else before.recommendations,
             recommended_at=now if assessment.sizes else before.recommended_at if before else None,
@@ -381,3 +381,12 @@ class SizingReconciler:
             ),
         )
         return HarmSignals(guardrails=guardrails, throttled=throttled)
+
+
+def _describe_learning(
+    state: WorkloadState, evidence: Mapping[str, Evidence], policy: EffectivePolicy
+) -> str:
+    """Describe the progress of learning where it explains why a healthy workload is not made smaller."""
+    if state not in HEALTHY_STATES:
+        return ""
+    return describe_learning(evidence.values(), policy.rules.minimum_history)
