@@ -17,6 +17,7 @@ from harness import NODE_FOLDERS
 from harness.cluster.port import ApiServer
 from harness.fake_api.server import FakeApiServer
 from harness.faults.faultproxy import FaultProxy
+from harness.recordings import is_recording
 
 T = TypeVar("T")
 
@@ -67,7 +68,7 @@ sys.addaudithook(_forbid_other_processes)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, T, T]:
     """Hold tests outside tests/integration to their tier: their result must not depend on the programs of a machine."""
     global _in_own_process  # noqa: PLW0603 - an audit hook has no other state, and cannot be removed
-    _in_own_process = not item.nodeid.startswith("tests/integration/")
+    _in_own_process = not item.nodeid.startswith("tests/integration/") and not is_recording()
     try:
         return (yield)
     finally:
