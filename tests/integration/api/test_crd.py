@@ -32,7 +32,7 @@ def test_kubectl_explains_a_field(kinds: Kinds, cluster: Cluster) -> None:
         what="the server to publish the kind",
     )
     said = " ".join(cluster.kubectl("explain", "op.spec.metricsConfig.safetyFactor").split())
-    assert "The factor that the percentile is multiplied by" in said
+    assert "The factor by which the strategy percentile multiplies the percentile" in said
 
 
 def test_crds_are_found_by_category_and_short_name(kinds: Kinds, cluster: Cluster) -> None:
