@@ -13,6 +13,7 @@ from trimtab.errors import TrimtabError
 from trimtab.kube.auth import is_running_in_pod, load_connection
 from trimtab.memory_trim import limit_allocator_arenas
 from trimtab.operator.app import EmbeddedService, OperatorApp
+from trimtab.operator.config.model import PriceSettings
 from trimtab.operator.config.reloader import ConfigReloader
 from trimtab.operator.logs import configure_logging
 
@@ -89,12 +90,16 @@ def operator(
     connection = load_connection(kubeconfig=kubeconfig, context=context)
     companions = []
     if dashboard is not None:
-        companions.append(_build_dashboard(dashboard, dashboard_certificate, dashboard_key))
+        companions.append(
+            _build_dashboard(dashboard, dashboard_certificate, dashboard_key, live.current.prices)
+        )
     gc.freeze()  # these objects live until the end, so the collector need not scan them
     uvloop.run(OperatorApp(connection, live, embedded=companions).run())
 
 
-def _build_dashboard(address: str, certificate: Path | None, key: Path | None) -> EmbeddedService:
+def _build_dashboard(
+    address: str, certificate: Path | None, key: Path | None, prices: PriceSettings
+) -> EmbeddedService:
     # Imported here, because an operator without a dashboard then needs less memory.
     from trimtab.web.embedded import embed_dashboard
     from trimtab.web.server import DashboardCertificate
@@ -102,4 +107,4 @@ def _build_dashboard(address: str, certificate: Path | None, key: Path | None) -
     if (certificate is None) != (key is None):
         raise TrimtabError("--dashboard-certificate and --dashboard-key: give both, or neither")
     files = DashboardCertificate(certificate, key) if certificate and key else None
-    return embed_dashboard(address, certificate=files, in_pod=is_running_in_pod())
+    return embed_dashboard(address, certificate=files, in_pod=is_running_in_pod(), prices=prices)

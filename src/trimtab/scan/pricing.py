@@ -1,6 +1,6 @@
 """Price requests and format money: prices are per hour, as clouds charge them, and costs are per month.
 
-Discounts, disks, GPUs and the node of a pod are not considered. The default prices are OpenCost's.
+Disks, GPUs and the node of a pod are not considered. The default prices are OpenCost's.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.lab.scores import CPU_HOUR, GIB, GIB_HOUR, MONTH_HOURS
+from trimtab.operator.config.model import PriceSettings
 from trimtab.plugins import Settings
 from trimtab.yaml_documents import load_yaml
 
@@ -80,6 +81,16 @@ def read_prices(
         return ResourcePrices.model_validate({**found, **given})
     except ValidationError as error:
         raise TrimtabError(f"prices: {'; '.join(format_problems(error))}") from None
+
+
+def build_prices(settings: PriceSettings) -> ResourcePrices:
+    """Return the prices of the operator's configuration, less its discount."""
+    usual, paid = ResourcePrices(), 1 - settings.discount
+    return ResourcePrices(
+        cpu=paid * (usual.cpu if settings.cpu is None else settings.cpu),
+        memory=paid * (usual.memory if settings.memory is None else settings.memory),
+        currency=settings.currency,
+    )
 
 
 def format_money(amount: float, currency: str = "$") -> str:

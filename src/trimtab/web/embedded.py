@@ -14,7 +14,9 @@ from trimtab.kube.kinds.custom import node_report_projection
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.resources import NODE_METRICS
 from trimtab.operator.app import EmbeddedService
+from trimtab.operator.config.model import PriceSettings
 from trimtab.operator.views import OperatorViews
+from trimtab.scan.pricing import build_prices
 from trimtab.web.app import LOOPBACK_HOSTS, build_app
 from trimtab.web.auth import Access, ClusterAccess, LocalAccess, OneTimeLinks
 from trimtab.web.backends.live import LiveBackend
@@ -24,7 +26,11 @@ log = structlog.get_logger(__name__)
 
 
 def embed_dashboard(
-    address: str, *, certificate: DashboardCertificate | None = None, in_pod: bool = False
+    address: str,
+    *,
+    certificate: DashboardCertificate | None = None,
+    in_pod: bool = False,
+    prices: PriceSettings | None = None,
 ) -> EmbeddedService:
     """Build the service that serves the leader's dashboard at this address; rejects unsafe settings at once.
 
@@ -43,7 +49,12 @@ def embed_dashboard(
         informers = InformerSet(client)
         # Only the dashboard shows the reports of node agents, so an operator without one does not cache them.
         reports = informers.watch_resource(NODE_METRICS, node_report_projection(), optional=True)
-        backend = LiveBackend(views, name=client.connection.context, reports=lambda: reports)
+        backend = LiveBackend(
+            views,
+            name=client.connection.context,
+            prices=build_prices(prices or PriceSettings()),
+            reports=lambda: reports,
+        )
         links = OneTimeLinks() if is_local and not in_pod else None
         access: Access = LocalAccess(links=links) if links else ClusterAccess(client)
         hosts = LOOPBACK_HOSTS if is_local else ("*",)

@@ -310,6 +310,22 @@ class WebhookSettings(ApiModel):
     https://10.0.0.5:9443; the Service if left out. Outside a pod, nothing is registered without it."""
 
 
+class PriceSettings(ApiModel):
+    """The prices by which the dashboard shows costs."""
+
+    cpu: Annotated[Number, Field(ge=0)] | None = None
+    """The price of one core for one hour; OpenCost's default price if left out."""
+
+    memory: Annotated[Number, Field(ge=0)] | None = None
+    """The price of one GiB of memory for one hour; OpenCost's default price if left out."""
+
+    currency: Annotated[str, Field(pattern=r"^[\p{L}\p{N}\p{Sc} .']{1,8}$")] = "$"
+    """The currency sign or word in front of amounts."""
+
+    discount: Annotated[Number, Field(ge=0, le=1)] = 0.0
+    """The share of both prices that you do not pay, such as 0.3 for committed use."""
+
+
 class LogFormat(StrEnum):
     """The format of the log."""
 
@@ -367,6 +383,9 @@ class OperatorConfig(ApiModel):
     default_policy: OptimizationPolicySpec | None = None
     """The spec of a policy for workloads that no policy selects; every policy takes precedence. Without it they are not
     sized. Its strategy also serves VerticalPodAutoscalers whose workload no policy selects."""
+
+    prices: Annotated[PriceSettings, REQUIRES_RESTART] = PriceSettings()
+    """The prices by which the dashboard shows costs."""
 
     reconciliation_interval: Annotated[Duration, DurationRange("10s", "24h")] = Duration.parse("5m")
     """The interval between two reconciles of a workload, for policies that set none."""
