@@ -90,7 +90,8 @@ async def _check_usage(
     try:
         async with open_source(client, settings=settings) as found:
             health = await found.source.check()
-            findings = [CheckResult("usage", "ok", f"{found.source.name}: {health.detail}")]
+            state: CheckState = "warning" if health.advice else "ok"
+            findings = [CheckResult("usage", state, f"{found.source.name}: {health.detail}", health.advice)]
             if (retention := await _check_retention(found.source, days, now)) is not None:
                 findings.append(retention)
             # A source that answers is not enough: its labels, or those of another cluster, may match no pod.

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.rbac import RbacRule
-from trimtab.plural import pluralize
+from trimtab.plural import format_time_span, pluralize
 from trimtab.timing import Backoff
-from trimtab.usage.errors import UsageError
+from trimtab.usage.errors import SourceUnavailable, UsageError
 from trimtab.usage.prometheus.client import MAX_PROMQL_BYTES, PrometheusClient
 from trimtab.usage.prometheus.columns import SampleColumns, detect_ooms
 from trimtab.usage.prometheus.inventory import ADVICE, InventoryCache, InventoryProbe, SeriesInventory
@@ -34,6 +35,12 @@ if TYPE_CHECKING:
 
 BYTES_PER_SAMPLE = 28
 BYTES_PER_SERIES = 150
+MINUTE, HOUR = 60.0, 3600.0
+LOOKBACK = 300.0
+"""The seconds for which a server returns a series without newer samples, by default."""
+LATENESS_PROBES = (1200.0, 2400.0, HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, 24 * HOUR)
+"""The ages at which samples are looked for where there are no current ones."""
+LATE_ADVICE = "check that Prometheus scrapes, or receives what another one sends"
 CHECK_WINDOW = 600.0
 SLOW_SCRAPE_FACTOR = 1.8
 """The factor of the usual interval from which a container counts as slowly scraped."""
@@ -67,7 +74,7 @@ class Prometheus(Source[PrometheusSettings]):
         return self._prometheus.with_max_bytes(MAX_PROMQL_BYTES)
 
     async def check(self) -> SourceHealth:
-        """Check that the server responds and has container samples of the last ten minutes."""
+        """Check that the server responds and has container samples, and say by how much the newest one is late."""
         grid = TimeGrid(time.time() - CHECK_WINDOW, CHECK_WINDOW, 2)
         client = self._prometheus.with_retries(1)
         try:
@@ -77,7 +84,14 @@ class Prometheus(Source[PrometheusSettings]):
             )
         except UsageError as error:
             problem, _, advice = str(error).rpartition("; ")
-            return SourceHealth(ok=False, detail=problem or advice, advice=advice if problem else "")
+            if (
+                isinstance(error, SourceUnavailable)
+                or (lateness := await self._find_lateness(client)) is None
+            ):
+                return SourceHealth(ok=False, detail=problem or advice, advice=advice if problem else "")
+            return SourceHealth(
+                ok=True, detail=f"{client.server.address}: {_describe_lateness(lateness)}", advice=LATE_ADVICE
+            )
         schema, address = inventory.schema, client.server.address
         if not schema.has_cpu:
             missing = f"{address}: {self.settings.cpu_rule or CPU} does not exist"
@@ -94,7 +108,33 @@ class Prometheus(Source[PrometheusSettings]):
         detail += f"; metrics: {', '.join(['CPU', 'memory', *optional])}; labels: {labels}"
         if longest and longest >= SLOW_SCRAPE_FACTOR * inventory.interval:
             detail += f"; some containers only every {longest:.0f} s"
+        if (lateness := await self._find_lateness(client)) is not None:
+            return SourceHealth(
+                ok=True, detail=f"{detail}; {_describe_lateness(lateness)}", advice=LATE_ADVICE
+            )
         return SourceHealth(ok=True, detail=detail)
+
+    async def _find_lateness(self, client: PrometheusClient) -> float | None:
+        """Return the age of the newest container sample in seconds, to the minute; None if the last day has none."""
+        now = time.time()
+        try:
+            if await self._has_samples(client, at=now):
+                return None
+            for earlier, age in pairwise((0.0, *LATENESS_PROBES)):
+                if not await self._has_samples(client, at=now - age):
+                    continue
+                newer, older = earlier, age
+                while older - newer > MINUTE:
+                    middle = (newer + older) / 2
+                    newer, older = (
+                        (newer, middle)
+                        if await self._has_samples(client, at=now - middle)
+                        else (middle, older)
+                    )
+                return older + LOOKBACK
+        except UsageError:
+            pass  # the first error says more
+        return None
 
     async def estimate_cost(self, query: UsageQuery) -> Cost:
         """Estimate the cost by counting containers at a few times; pods that come and go add to it."""
@@ -127,8 +167,11 @@ class Prometheus(Source[PrometheusSettings]):
 
     async def has_usage(self, *, at: float) -> bool:
         """Return whether there were any container samples at a time."""
+        return await self._has_samples(self._prometheus, at=at)
+
+    async def _has_samples(self, client: PrometheusClient, *, at: float) -> bool:
         memory = format_selector(self.settings.memory_rule or MEMORY, all_equal(self.settings.labels))
-        return bool(await self._prometheus.vector(f"count({memory})", at=at))
+        return bool(await client.vector(f"count({memory})", at=at))
 
     async def _reread_slow_containers(
         self,
@@ -186,6 +229,10 @@ class Prometheus(Source[PrometheusSettings]):
             ooms=self.settings.ooms and inventory.schema.has_ooms,
         )
         return inventory
+
+
+def _describe_lateness(seconds: float) -> str:
+    return f"the newest sample is late by {format_time_span(seconds)}"
 
 
 def _detect_ooms(
