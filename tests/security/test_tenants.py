@@ -40,6 +40,7 @@ from trimtab.namespace_cache import NamespaceBudget
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.intents import IntentSettings
 from trimtab.operator.config.model import OperatorConfig
+from trimtab.operator.intents.guardrails import guardrail_constraints
 from trimtab.operator.intents.observer import WAITS_FOR_CHECK
 from trimtab.operator.intents.planning import PlanningService
 from trimtab.operator.intents.state_builder import build_goal
@@ -183,6 +184,33 @@ def test_clamped_size_has_at_most_the_limit_or_the_owners_amount(
             assert got.limit is not None
             assert got.limit <= max(most, was.limit)
     assert limits.clamp({"web": clamped}, template={"web": own}) == {"web": clamped}
+
+
+@pytest.mark.parametrize(
+    "guardrails", [[{}], [{"maxCpu": "64", "maxMemory": "512Gi"}], [{"namespaces": ["other"]}]]
+)
+def test_intent_is_bounded_by_the_limits_of_the_organisation(guardrails: list[dict[str, Any]]) -> None:
+    """The limits held for policies and annotations, and a tenant's Intent resized beyond them."""
+    limits = {"maxCpu": "2", "maxMemory": "2Gi"}
+    config = OperatorConfig.model_validate({"limits": limits, "intents": {"guardrails": guardrails}})
+    assert config.intents.size_limits("app") == SizeLimits(cpu=2000, memory=2 * GIB)
+    bounded = guardrail_constraints(service(), config.intents.guardrails_for("app"), goal=goal(latency(0.1)))
+    assert (bounded.max_cpu, bounded.max_memory, bounded.max_replicas) == (2.0, 2.0 * GIB, 128)
+
+
+async def test_intent_changes_nothing_where_automatic_changes_are_forbidden(tmp_path: Path) -> None:
+    objective = {"name": "p99", "value": 0.1, "measuredBy": "p99"}
+    async with bed(
+        ScalableWorld(template={"web": Resources(500, 500, GIB, GIB)}, replicas=2),
+        [intent("web", objectives=[objective])],
+        [profile("p99", type="latency", query="p99")],
+        {"p99": 5.0},
+        folder=tmp_path,
+        limits={"forbiddenModes": ["Auto"]},
+    ) as env:
+        await env.run_cycles(3)
+        assert env.world.replicas == 2
+        assert "forbiddenModes" in str(env.status("web"))
 
 
 def test_hold_has_a_short_reason_of_one_line() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from trimtab.actuation.resources import SizeLimits
 from trimtab.api.duration import Duration
@@ -18,6 +18,7 @@ from trimtab.errors import TrimtabError
 from trimtab.intents.actuator import ACTUATORS
 from trimtab.intents.kpi.measurement import LINKERD_QUERIES
 from trimtab.intents.planner import PLANNERS, SearchBudget
+from trimtab.operator.config.org_limits import OrganisationLimits
 from trimtab.operator.config.types import Address
 from trimtab.usage.prometheus.template import find_query_problem
 
@@ -78,6 +79,19 @@ class IntentGuardrail(ApiModel):
 
     def applies_to(self, namespace: str) -> bool:
         return not self.namespaces or namespace in self.namespaces
+
+    def within(self, limits: OrganisationLimits) -> Self:
+        """Return this guardrail with maxima that are not above those of the organisation."""
+        return self.model_copy(
+            update={
+                "max_cpu": _lower(self.max_cpu, limits.max_cpu),
+                "max_memory": _lower(self.max_memory, limits.max_memory),
+            }
+        )
+
+
+def _lower(one: Quantity | None, other: Quantity | None) -> Quantity | None:
+    return min((each for each in (one, other) if each is not None), default=None)
 
 
 class PluginCertificateFiles(ApiModel):
@@ -209,6 +223,12 @@ class IntentSettings(ApiModel):
     plugins: RemotePluginSettings = RemotePluginSettings()
     """The actuators and planners that run as processes of their own."""
 
+    _limits: OrganisationLimits | None = PrivateAttr(default=None)
+
+    def apply_limits(self, limits: OrganisationLimits) -> None:
+        """Bound all guardrails: a tenant may write Intents, which would bypass the limits of policies."""
+        self._limits = limits
+
     @model_validator(mode="after")
     def _check_references(self) -> Self:
         for type_, query in self.queries.items():
@@ -239,7 +259,12 @@ class IntentSettings(ApiModel):
         return self.planners.get(namespace, self.planner)
 
     def guardrails_for(self, namespace: str) -> list[IntentGuardrail]:
-        return [each for each in self.guardrails if each.applies_to(namespace)]
+        """Return the guardrails of a namespace, within the limits of the organisation."""
+        found = [each for each in self.guardrails if each.applies_to(namespace)]
+        limits = self._limits
+        if limits is None:
+            return found
+        return [each.within(limits) for each in found or (IntentGuardrail(),)]
 
     def size_limits(self, namespace: str) -> SizeLimits:
         """Return the most that an Intent of this namespace may let a container have."""

@@ -14,6 +14,7 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from trimtab.actuation.decide.maintenance_windows import describe_unknown_time_zone
 from trimtab.actuation.rate_limiter import DisruptionLimit, DisruptionLimits
+from trimtab.actuation.resources import NO_LIMITS
 from trimtab.api.duration import Duration
 from trimtab.api.errors import validation_problem
 from trimtab.api.fields import Bool, DurationRange, Int, Name, NamespaceName, Number, PluginName, UniqueItems
@@ -468,6 +469,12 @@ class OperatorConfig(ApiModel):
         if provider in {None, self.metrics_source.provider}:
             return ""
         return provider if provider in self.source_names else None
+
+    @model_validator(mode="after")
+    def _bound_intents(self) -> Self:
+        if self.limits.size_limits != NO_LIMITS:
+            self.intents.apply_limits(self.limits)
+        return self
 
     @model_validator(mode="after")
     def _check_time_zones(self) -> Self:

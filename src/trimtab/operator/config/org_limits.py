@@ -34,17 +34,17 @@ class OrganisationLimits(ApiModel):
     renamed: ClassVar = {"untouchedNamespaces": "excludedNamespaces"}
 
     max_cpu: Quantity | None = None
-    """The maximum CPU that a policy may let a container have. A policy without a maximum gets this one; a policy with a
-    higher one is denied. There is no limit if this is left out."""
+    """The maximum CPU that a policy or an Intent may let a container have. A policy without a maximum gets this one; a policy
+    with a higher one is denied. There is no limit if this is left out."""
 
     max_memory: Quantity | None = None
-    """The maximum memory that a policy may let a container have, with the same rules as maxCpu."""
+    """The maximum memory that a policy or an Intent may let a container have, with the same rules as maxCpu."""
 
     max_safety_factor: Annotated[Number, Field(ge=1, le=10)] = 10.0
     """The largest metricsConfig.safetyFactor of a policy."""
 
     forbidden_modes: Annotated[tuple[PolicyMode, ...], UniqueItems()] = ()
-    """The modes that no policy may have; [Auto] restricts the operator to recommendations."""
+    """The modes that no policy may have; [Auto] restricts the operator to recommendations, and Intents to reports."""
 
     forbidden_strategies: Annotated[tuple[PluginName, ...], UniqueItems()] = ()
     """The strategies that no policy may name."""

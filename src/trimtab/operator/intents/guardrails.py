@@ -20,6 +20,7 @@ from trimtab.actuation.change_annotations import (
 )
 from trimtab.actuation.hold import read_hold
 from trimtab.actuation.pod_options import RETRY_AFTER, OptionsPhase, read_options_annotation, supports_rollout
+from trimtab.api.optimizationpolicy import PolicyMode
 from trimtab.intents.actuators.resizing import Resource
 from trimtab.intents.constraints import ALL_ACTUATORS, PlanConstraints
 from trimtab.intents.objective import Goal
@@ -222,6 +223,8 @@ def blocked_reason(workload: Workload, config: OperatorConfig) -> str:
     """Return the reason why no change may start for a workload; empty if it may."""
     if why := protected_reason(workload, config):
         return why
+    if PolicyMode.AUTO in config.limits.forbidden_modes:
+        return "limits.forbiddenModes of the operator has Auto, so Intents only report"
     hold = read_hold(workload.annotations)
     return str(hold) if hold else ""
 
