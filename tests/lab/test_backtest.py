@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from trimtab.lab.backtest import BacktestSchedule, backtest, generate_sample_trace
 from trimtab.lab.job import BacktestJob, Oracle, select_schedule_settings
-from trimtab.lab.scores import CPU_HOUR, GIB, GIB_HOUR
+from trimtab.lab.scores import GIB
+from trimtab.prices import CPU_HOUR, GIB_HOUR
 from trimtab.sizing import Settings, Strategy, TargetRange, Targets, strategy
 from trimtab.sizing.state import Array, Floats, Indices
 from trimtab.sizing.strategy import Traits

@@ -10,12 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
+from trimtab.prices import CPU_HOUR, GIB_HOUR, MONTH_HOURS
 from trimtab.usage.trace import Floats
 
-CPU_HOUR = 0.031611
-GIB_HOUR = 0.004237
-"""OpenCost's prices in dollars, where the user has given none."""
-MONTH_HOURS = 730.0
 GIB = 2.0**30
 
 OVER, REQUEST, EXCEEDED, SAMPLES, MISSING, USE, CHANGES = range(7)

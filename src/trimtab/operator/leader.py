@@ -134,6 +134,7 @@ class LeaderSession:
     def clear_gauges(self) -> None:
         """Remove the gauges about workloads: the next leader reports them."""
         self.controllers.gauges.clear()
+        self.controllers.cost_gauges.clear()
         self.controllers.recommender.clear_gauges()
 
     async def hold(self, work: Callable[[asyncio.TaskGroup], Coroutine[Any, Any, Never]]) -> Never:

@@ -105,6 +105,23 @@ class Metrics:
         self.workloads_skipped = self._gauge(
             "workloads_skipped", "Workloads that are not sized, by reason", "namespace", "policy", "reason"
         )
+        self.cpu_cores = self._gauge(
+            "cpu_cores", "CPU requested by pods, and recommended for them", "namespace", "policy", "kind"
+        )
+        self.memory_bytes = self._gauge(
+            "memory_bytes",
+            "Memory requested by pods, and recommended for them",
+            "namespace",
+            "policy",
+            "kind",
+        )
+        self.cost_per_month = self._gauge(
+            "cost_per_month",
+            "Cost of requested and of recommended resources, in the currency of the configuration",
+            "namespace",
+            "policy",
+            "kind",
+        )
         self.reconciliation_duration = self._label_histogram(
             "reconciliation_duration_seconds", "Duration of a reconcile of a policy's workload", "policy"
         )

@@ -36,6 +36,7 @@ from trimtab.operator.audit import AuditRecorder
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.intents import IntentSettings
 from trimtab.operator.config.model import OperatorConfig
+from trimtab.operator.cost_gauges import CostGauges
 from trimtab.operator.intent_index import CompetingControllers, IntentIndex
 from trimtab.operator.intents.controller import IntentController
 from trimtab.operator.intents.effect_learner import EffectLearner
@@ -150,6 +151,7 @@ class Controllers:
     view_publisher: WorkloadViewPublisher
     limiter: DisruptionLimiter
     gauges: WorkloadGauges
+    cost_gauges: CostGauges
     recommender: Recommender
     status_writer: PolicyStatusWriter
     qos_status_writer: NodeQosStatusWriter
@@ -261,7 +263,7 @@ class Operator:
         limiter = DisruptionLimiter(self.config.disruption_limits.limits)
         # One for policies and Intents: they never write to one workload at once, and share the disruption limits.
         executor = ChangeExecutor(self.cluster, cluster_state, may_write=may_change, limiter=limiter)
-        gauges = WorkloadGauges(ports.metrics)
+        gauges, cost_gauges = WorkloadGauges(ports.metrics), CostGauges(ports.metrics)
         recommender = Recommender(
             ports.sources,
             ports.store,
@@ -303,6 +305,7 @@ class Operator:
             view_publisher=view_publisher,
             enqueue=enqueue,
             metrics=ports.metrics,
+            cost_gauges=cost_gauges,
             intent_targets=self.competitors.intent_targets,
         )
         recorder = AuditRecorder(
@@ -391,6 +394,7 @@ class Operator:
             view_publisher=view_publisher,
             limiter=limiter,
             gauges=gauges,
+            cost_gauges=cost_gauges,
             recommender=recommender,
             status_writer=status_writer,
             qos_status_writer=NodeQosStatusWriter(

@@ -16,9 +16,10 @@ from trimtab.api.errors import format_problems
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import Workload
-from trimtab.lab.scores import CPU_HOUR, GIB, GIB_HOUR, MONTH_HOURS
+from trimtab.lab.scores import GIB
 from trimtab.operator.config.model import PriceSettings
 from trimtab.plugins import Settings
+from trimtab.prices import CPU_HOUR, GIB_HOUR, MONTH_HOURS
 from trimtab.yaml_documents import load_yaml
 
 _MAX_LENGTH = 8
@@ -85,12 +86,8 @@ def read_prices(
 
 def build_prices(settings: PriceSettings) -> ResourcePrices:
     """Return the prices of the operator's configuration, less its discount."""
-    usual, paid = ResourcePrices(), 1 - settings.discount
-    return ResourcePrices(
-        cpu=paid * (usual.cpu if settings.cpu is None else settings.cpu),
-        memory=paid * (usual.memory if settings.memory is None else settings.memory),
-        currency=settings.currency,
-    )
+    paid = settings.paid_share
+    return ResourcePrices(cpu=paid * settings.cpu, memory=paid * settings.memory, currency=settings.currency)
 
 
 def format_money(amount: float, currency: str = "$") -> str:

@@ -18,12 +18,13 @@ import yaml
 from trimtab.api import Duration, OptimizationPolicy
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec, PolicyMode, StrategyChoice, UpdateStrategy
 from trimtab.errors import TrimtabError
-from trimtab.lab.scores import CPU_HOUR, GIB, GIB_HOUR, MONTH_HOURS
+from trimtab.lab.scores import GIB
 from trimtab.lab.simulator.metrics import ClusterMetrics
 from trimtab.lab.simulator.physics import Floats
 from trimtab.lab.simulator.scenario import NodePool, Scenario, WorkloadSpec
 from trimtab.lab.simulator.simulated_informers import build_namespace_labels
 from trimtab.lab.simulator.simulation import Simulation
+from trimtab.prices import CPU_HOUR, GIB_HOUR, MONTH_HOURS
 from trimtab.recommender.workload import strategy_spec_from_policy
 from trimtab.sizing.strategy import STRATEGIES
 from trimtab.yaml_documents import load_yaml_documents

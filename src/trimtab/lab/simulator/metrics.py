@@ -11,11 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from trimtab.lab.scores import CPU_HOUR, GIB, GIB_HOUR, MONTH_HOURS
+from trimtab.lab.scores import GIB
 from trimtab.lab.simulator.objects import sum_requests
 from trimtab.lab.simulator.physics import Containers, Floats
 from trimtab.lab.simulator.scheduler import count_packed_nodes
 from trimtab.lab.simulator.world import SimulatedEvent, SimulatedWorld
+from trimtab.prices import CPU_HOUR, GIB_HOUR, MONTH_HOURS
 
 REQUESTED, USED, SLACK, MEMORY_REQUESTED, MEMORY_USED, MEMORY_SLACK, STARVED, THROTTLED = range(8)
 

@@ -26,6 +26,7 @@ from trimtab.kube.runtime.lease_rules import LeaseTiming
 from trimtab.operator.config.intents import IntentSettings
 from trimtab.operator.config.org_limits import OrganisationLimits
 from trimtab.operator.config.types import Address, KpiEndpoint, PromQL, StoreURL, WebhookURL, find_secrets
+from trimtab.prices import CPU_HOUR, GIB_HOUR
 from trimtab.usage.discovery import MONITORING_NAMESPACES
 from trimtab.usage.prometheus.namespace_scope import QueryRules
 from trimtab.usage.prometheus.promql import LABEL_NAME
@@ -312,19 +313,24 @@ class WebhookSettings(ApiModel):
 
 
 class PriceSettings(ApiModel):
-    """The prices by which the dashboard shows costs."""
+    """The prices by which the dashboard and the metrics show costs."""
 
-    cpu: Annotated[Number, Field(ge=0)] | None = None
-    """The price of one core for one hour; OpenCost's default price if left out."""
+    cpu: Annotated[Number, Field(ge=0)] = CPU_HOUR
+    """The price of one core for one hour; the default is OpenCost's."""
 
-    memory: Annotated[Number, Field(ge=0)] | None = None
-    """The price of one GiB of memory for one hour; OpenCost's default price if left out."""
+    memory: Annotated[Number, Field(ge=0)] = GIB_HOUR
+    """The price of one GiB of memory for one hour; the default is OpenCost's."""
 
     currency: Annotated[str, Field(pattern=r"^[\p{L}\p{N}\p{Sc} .']{1,8}$")] = "$"
     """The currency sign or word in front of amounts."""
 
     discount: Annotated[Number, Field(ge=0, le=1)] = 0.0
     """The share of both prices that you do not pay, such as 0.3 for committed use."""
+
+    @property
+    def paid_share(self) -> float:
+        """The share of both prices that is paid."""
+        return 1 - self.discount
 
 
 class LogFormat(StrEnum):
@@ -386,7 +392,7 @@ class OperatorConfig(ApiModel):
     sized. Its strategy also serves VerticalPodAutoscalers whose workload no policy selects."""
 
     prices: Annotated[PriceSettings, REQUIRES_RESTART] = PriceSettings()
-    """The prices by which the dashboard shows costs."""
+    """The prices by which the dashboard and the metrics show costs."""
 
     reconciliation_interval: Annotated[Duration, DurationRange("10s", "24h")] = Duration.parse("5m")
     """The interval between two reconciles of a workload, for policies that set none."""

@@ -16,6 +16,7 @@ from trimtab.operator.cluster_state import (
     container_start_times,
     running_containers,
 )
+from trimtab.operator.cost_gauges import CostGauges
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.policy.resolver import PolicyResolver
 from trimtab.operator.policy.status_writer import PolicyStatusWriter
@@ -71,6 +72,7 @@ class IngestCycle:
         view_publisher: WorkloadViewPublisher,
         enqueue: Callable[[WorkloadKey], None],
         metrics: Metrics,
+        cost_gauges: CostGauges,
         intent_targets: Callable[[], AbstractSet[WorkloadKey]],
     ) -> None:
         """Create the cycle; `intent_targets` returns workloads to ingest because an Intent controls them."""
@@ -80,6 +82,7 @@ class IngestCycle:
         self._status_writer = status_writer
         self._vpa_recommender = vpa_recommender
         self._view_publisher = view_publisher
+        self._cost_gauges = cost_gauges
         self._intent_targets = intent_targets
         self._enqueue = enqueue
         self._metrics = metrics
@@ -126,6 +129,9 @@ class IngestCycle:
         for workload in workloads:
             self._record_usage_ratios(workload)
         self._view_publisher.sync(cluster_state.list_workloads())
+        self._cost_gauges.update(
+            self._view_publisher.views.read().values(), self._policy_resolver.config.prices
+        )
 
     def _record_usage_ratios(self, workload: Workload) -> None:
         """Record the usage relative to the previous recommendations."""

@@ -1,0 +1,77 @@
+"""Export what workloads request, what is recommended for them, and the monthly cost of both, by namespace and policy.
+
+The difference of both costs is what the recommendations can save. A container without a recommendation counts with what
+it requests. Costs are those of the pods that run now, so that a CronJob costs nothing between its runs.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from trimtab.kube.kinds.pods import Container, Resources
+from trimtab.operator.config.model import PriceSettings
+from trimtab.operator.metrics import Metrics
+from trimtab.operator.views import WorkloadView
+from trimtab.prices import MONTH_HOURS
+
+GIB = 2.0**30
+
+
+@dataclass(slots=True)
+class _Totals:
+    """The sums of requests, in cores and bytes."""
+
+    cpu: float = 0.0
+    memory: float = 0.0
+
+    def add(self, size: Resources, pods: int) -> None:
+        requests = size.with_implied_requests()
+        self.cpu += pods * (requests.cpu_request or 0) / 1000
+        self.memory += pods * (requests.memory_request or 0)
+
+    def cost(self, prices: PriceSettings) -> float:
+        """Return the cost of a month."""
+        return MONTH_HOURS * prices.paid_share * (prices.cpu * self.cpu + prices.memory * self.memory / GIB)
+
+
+class CostGauges:
+    """The gauges of requests, recommendations and their costs."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._cpu = metrics.cpu_cores
+        self._memory = metrics.memory_bytes
+        self._cost = metrics.cost_per_month
+
+    def update(self, views: Iterable[WorkloadView], prices: PriceSettings) -> None:
+        """Set the gauges to the workloads of these views that a policy selects."""
+        self.clear()
+        totals: defaultdict[tuple[str, str, str], _Totals] = defaultdict(_Totals)
+        for view in views:
+            if view.policy is None:
+                continue
+            targets = _recommended_sizes(view)
+            for container in _running_containers(view.containers):
+                labels = view.workload.namespace, view.policy.name
+                totals[(*labels, "requested")].add(container.resources, len(view.pods))
+                size = targets.get(container.name, container.resources)
+                totals[(*labels, "recommended")].add(size, len(view.pods))
+        for names, found in totals.items():
+            self._cpu.labels(*names).set(found.cpu)
+            self._memory.labels(*names).set(found.memory)
+            self._cost.labels(*names).set(found.cost(prices))
+
+    def clear(self) -> None:
+        """Remove all series."""
+        for gauge in (self._cpu, self._memory, self._cost):
+            gauge.clear()
+
+
+def _running_containers(containers: Iterable[Container]) -> Iterable[Container]:
+    return (each for each in containers if each.role != "init")
+
+
+def _recommended_sizes(view: WorkloadView) -> Mapping[str, Resources]:
+    recommendations = view.outcome.recommendations if view.outcome else ()
+    return {each.container: each.target for each in recommendations if each.no_change_reason is None}

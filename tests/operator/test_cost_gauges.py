@@ -1,0 +1,85 @@
+"""The gauges of requests, recommendations and their costs."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.builders.records import workload
+from lab.simulator.scenes import GIB, flat, scene, sized
+from lab.simulator.scenes import workload as simulated
+from trimtab.api.optimizationpolicy import OptimizationPolicySpec, WorkloadState
+from trimtab.kube.kinds.pods import Container, Resources
+from trimtab.lab.simulator.simulation import Simulation
+from trimtab.operator.config.model import PriceSettings
+from trimtab.operator.cost_gauges import CostGauges
+from trimtab.operator.metrics import Metrics
+from trimtab.operator.policy.status import WorkloadOutcome
+from trimtab.operator.views import PolicyView, WorkloadView
+from trimtab.sizing.policy_rules import PolicyRules
+from trimtab.sizing.recommendation import Recommendation
+
+SPEC = OptimizationPolicySpec()
+POLICY = PolicyView(name="trimtab-system/all", spec=SPEC, rules=PolicyRules.from_spec(SPEC), source="")
+APP = Container("app", "main", Resources(1000, None, 2 * 2**30, None))
+SIDECAR = Container("proxy", "sidecar", Resources(500, None, 2**30, None))
+SETUP = Container("setup", "init", Resources(4000, None, 2**30, None))
+SMALLER = Recommendation("app", Resources(250, None, 2**30, None), ())
+HELD = Recommendation("proxy", Resources(1, None, 1, None), (), "too few samples")
+
+
+def values(metrics: Metrics, name: str) -> dict[tuple[str, ...], float]:
+    return {
+        (sample.labels["namespace"], sample.labels["kind"]): sample.value
+        for family in metrics.registry.collect()
+        for sample in family.samples
+        if sample.name == f"trimtab_{name}"
+    }
+
+
+def view(namespace: str, *, policy: PolicyView | None = POLICY, pods: int = 2) -> WorkloadView:
+    return WorkloadView(
+        workload=workload("web", namespace=namespace),
+        pods=tuple(f"web-{number}" for number in range(pods)),
+        containers=(SETUP, APP, SIDECAR),
+        policy=policy,
+        outcome=WorkloadOutcome(WorkloadState.RECOMMENDED, recommendations=(SMALLER, HELD)),
+    )
+
+
+def test_cost_gauges_show_requests_recommendations_and_what_both_cost() -> None:
+    metrics = Metrics()
+    gauges = CostGauges(metrics)
+    prices = PriceSettings(cpu=0.04, memory=0.01, discount=0.5)
+    gauges.update([view("shop"), view("shop", pods=1), view("bank", policy=None)], prices)
+    assert values(metrics, "cpu_cores") == {("shop", "requested"): 4.5, ("shop", "recommended"): 2.25}
+    assert values(metrics, "memory_bytes") == {
+        ("shop", "requested"): 9 * 2**30,
+        ("shop", "recommended"): 6 * 2**30,
+    }
+    assert values(metrics, "cost_per_month") == {
+        ("shop", "requested"): pytest.approx(730 * 0.5 * (4.5 * 0.04 + 9 * 0.01)),
+        ("shop", "recommended"): pytest.approx(730 * 0.5 * (2.25 * 0.04 + 6 * 0.01)),
+    }
+
+
+def test_cost_gauges_forget_what_is_gone() -> None:
+    metrics = Metrics()
+    gauges = CostGauges(metrics)
+    gauges.update([view("shop"), view("bank")], PriceSettings())
+    gauges.update([view("bank")], PriceSettings())
+    assert {namespace for namespace, _ in values(metrics, "cpu_cores")} == {"bank"}
+    gauges.clear()
+    assert not values(metrics, "cpu_cores")
+
+
+async def test_operator_exports_what_its_recommendations_can_save() -> None:
+    world = scene([simulated("web", sized(2000, GIB), replicas=3)], flat((0.3, 1e8)))
+    async with Simulation(world, policies={"p": OptimizationPolicySpec()}) as simulation:
+        await simulation.run(3 * 3600)
+        cost = values(simulation.metrics, "cost_per_month")
+        requested, recommended = (
+            sum(value for (_, kind), value in cost.items() if kind == wanted)
+            for wanted in ("requested", "recommended")
+        )
+    assert requested > 0
+    assert 0 < recommended <= requested
