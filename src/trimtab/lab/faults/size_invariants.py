@@ -207,7 +207,7 @@ class OomKilledNotShrunk(Invariant):
             return
         for name, after in write.after.items():
             at, limit = self._killed.get((write.workload, name), (0.0, 0))
-            old, new = write.before[name].memory_limit, after.memory_limit
+            old, new = self._limit_before(write, name), after.memory_limit
             # The operator learns of a kill by the next event of the pod; a step later it must know.
             if (
                 not limit
@@ -217,6 +217,10 @@ class OomKilledNotShrunk(Invariant):
             grows = new is None or (old is not None and new >= old)
             self.check(grows or (new or 0) > limit, name, "was killed at", limit, write)
 
+    def _limit_before(self, write: Write, container: str) -> int | None:
+        """Return the limit that a write may keep, even if the container was killed at it."""
+        return write.before[container].memory_limit
+
 
 class OomKilledNotRecommendedLess(OomKilledNotShrunk):
     name = "oom-killed-not-recommended-less"
@@ -224,6 +228,18 @@ class OomKilledNotRecommendedLess(OomKilledNotShrunk):
         "A container that was OOM-killed at its limit is not recommended that limit or less within a day."
     )
     verbs: ClassVar[frozenset[str]] = frozenset({"recommend"})
+
+    def _limit_before(self, write: Write, container: str) -> int | None:
+        # The limit in effect: that of the template is often the one at which the container was killed.
+        pods = self.state.world.workloads[write.workload].pods.values()
+        limits = [
+            size.memory_limit
+            for pod in pods
+            for each, size in zip(pod.containers, pod.applied, strict=True)
+            if each.name == container
+        ]
+        known = [limit for limit in limits if limit is not None]
+        return min(known, default=write.before[container].memory_limit)
 
 
 class MemoryLimitAboveUse(Invariant):
