@@ -347,6 +347,8 @@ def test_new_guardrails_of_one_namespace_leave_time_for_others(monkeypatch: pyte
 
     assert resolve("loud", 1) == ""
     assert all("many new guardrails" in resolve("loud", number) for number in range(2, 5))
+    waiting = resolver.resolve_policy(next(iter(cluster_state.policies)))
+    assert resolver.resolve_strategy(waiting, is_required=False) == waiting.strategy_spec
     assert resolve("quiet", 1) == ""
     now[0] += 10.0
     assert resolve("loud", 4) == "", "it is checked in the next period"

@@ -356,8 +356,9 @@ class PolicyResolver:
 
     def resolve_strategy(self, policy: EffectivePolicy | None, *, is_required: bool) -> StrategySpec | None:
         """Return the strategy spec for a workload, from its policy or because a VPA asks for one; None if neither does."""
-        # A policy with a problem learns nothing: its strategy or source may be what is wrong.
-        if policy and not policy.problem:
+        # A policy with a problem learns nothing: its strategy or source may be what is wrong. One that waits for the check of
+        # its guardrail changes nothing, and must not forget what it has learned meanwhile.
+        if policy and policy.problem in {"", _WAITS}:
             return policy.strategy_spec
         if not is_required:
             return None
