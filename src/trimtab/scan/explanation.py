@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.api.optimizationpolicy import DEFAULT_STRATEGY, Goal, OptimizationPolicySpec
+from trimtab.api.optimizationpolicy import DEFAULT_STRATEGY, OptimizationPolicySpec, SizingGoal
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.lab.backtest import BacktestSchedule
 from trimtab.lab.job import ORACLE, BacktestJob
@@ -170,7 +170,7 @@ def backtest_strategies(
     schedule = BacktestSchedule(stabilization=stabilization)
     runs: dict[str, tuple[str, Mapping[str, Any]]] = {strategy: (strategy, settings)}
     if strategy == DEFAULT_STRATEGY:
-        for goal in Goal:
+        for goal in SizingGoal:
             runs[f"goal {goal}"] = strategy, {**settings, **TRIMTAB_RISKS, **goal_settings(goal, goal)}
     for peer in (*PEERS, ORACLE):
         runs.setdefault(peer, (peer, {}))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from trimtab.api.optimizationpolicy import Goal, MetricsConfig
+from trimtab.api.optimizationpolicy import MetricsConfig, SizingGoal
 from trimtab.api.optimizationpolicy.metrics_config import (
     DEFAULT_PERCENTILE,
     DEFAULT_ROLLING_WINDOW,
@@ -107,15 +107,15 @@ def percentile_settings(config: MetricsConfig) -> dict[str, float]:
     }
 
 
-GOAL_RISKS: Mapping[Goal, Mapping[str, float]] = {
-    Goal.SAVINGS: {"cpu_risk": 0.05, "memory_risk": 1.0},
-    Goal.BALANCED: {},
-    Goal.RELIABILITY: {"cpu_risk": 0.005, "memory_risk": 0.05},
+GOAL_RISKS: Mapping[SizingGoal, Mapping[str, float]] = {
+    SizingGoal.SAVINGS: {"cpu_risk": 0.05, "memory_risk": 1.0},
+    SizingGoal.BALANCED: {},
+    SizingGoal.RELIABILITY: {"cpu_risk": 0.005, "memory_risk": 0.05},
 }
 """The settings of the strategy `trimtab` for each goal; Balanced has its defaults."""
 
 
-def goal_settings(cpu: Goal, memory: Goal) -> dict[str, float]:
+def goal_settings(cpu: SizingGoal, memory: SizingGoal) -> dict[str, float]:
     """Return the settings of the strategy `trimtab` for the goals of both resources."""
     chosen = {"cpu_risk": GOAL_RISKS[cpu], "memory_risk": GOAL_RISKS[memory]}
     return {name: risks[name] for name, risks in chosen.items() if risks}

@@ -15,7 +15,12 @@ from trimtab.api.optimizationpolicy.bounds import (
     ResourceBounds,
 )
 from trimtab.api.optimizationpolicy.limits import CPULimitRule, LimitMode, LimitRule
-from trimtab.api.optimizationpolicy.metrics_config import Goal, MetricsConfig, ResourceGoals, StrategyChoice
+from trimtab.api.optimizationpolicy.metrics_config import (
+    MetricsConfig,
+    ResourceGoals,
+    SizingGoal,
+    StrategyChoice,
+)
 from trimtab.api.optimizationpolicy.policy import (
     DEFAULT_STRATEGY,
     PERCENTILE_STRATEGY,
@@ -54,7 +59,6 @@ __all__ = [
     "ContainerBounds",
     "ContainerRule",
     "ControlledResource",
-    "Goal",
     "HpaMode",
     "LimitMode",
     "LimitRule",
@@ -68,6 +72,7 @@ __all__ = [
     "PolicySelector",
     "ResourceBounds",
     "ResourceGoals",
+    "SizingGoal",
     "StartupBoost",
     "StepLimits",
     "StrategyChoice",

@@ -20,7 +20,7 @@ class UsagePercentile(StrEnum):
     P99 = "P99"
 
 
-class Goal(StrEnum):
+class SizingGoal(StrEnum):
     """The balance between cost and safety."""
 
     SAVINGS = "Savings"
@@ -31,10 +31,10 @@ class Goal(StrEnum):
 class ResourceGoals(ApiModel):
     """Goals of single resources instead of the policy's."""
 
-    cpu: Goal | None = None
+    cpu: SizingGoal | None = None
     """The goal for CPU; the policy's when left out."""
 
-    memory: Goal | None = None
+    memory: SizingGoal | None = None
     """The goal for memory; the policy's when left out."""
 
 

@@ -11,7 +11,12 @@ from trimtab.api.kind import AGE_COLUMN, READY_COLUMN, Kind, KindNames, PrinterC
 from trimtab.api.model import ApiModel, ValidationRule
 from trimtab.api.optimizationpolicy.bounds import ContainerRule, ResourceBounds
 from trimtab.api.optimizationpolicy.limits import KEEP_LIMIT, KEEP_LIMITS, LimitPolicy, LimitRule
-from trimtab.api.optimizationpolicy.metrics_config import Goal, MetricsConfig, ResourceGoals, StrategyChoice
+from trimtab.api.optimizationpolicy.metrics_config import (
+    MetricsConfig,
+    ResourceGoals,
+    SizingGoal,
+    StrategyChoice,
+)
 from trimtab.api.optimizationpolicy.selection import PolicySelector
 from trimtab.api.optimizationpolicy.status import OptimizationPolicyStatus
 from trimtab.api.optimizationpolicy.updates import ChangePolicy, UpdateStrategy
@@ -56,7 +61,7 @@ class OptimizationPolicySpec(ApiModel):
     """The workloads that the policy selects; when empty, every workload of its namespace, or of the cluster if the
     policy is in the operator's namespace."""
 
-    goal: Goal = Goal.BALANCED
+    goal: SizingGoal = SizingGoal.BALANCED
     """The balance between cost and safety: Savings, Balanced or Reliability. It sets the risk that the strategy trimtab
     takes."""
 
@@ -108,7 +113,9 @@ class OptimizationPolicySpec(ApiModel):
         if self.strategy_name != DEFAULT_STRATEGY:
             own = self.resource_goals
             goals = {"goal": self.goal, "resourceGoals.cpu": own.cpu, "resourceGoals.memory": own.memory}
-            ignored += [f"spec.{name}" for name, goal in goals.items() if goal not in {None, Goal.BALANCED}]
+            ignored += [
+                f"spec.{name}" for name, goal in goals.items() if goal not in {None, SizingGoal.BALANCED}
+            ]
         return tuple(ignored)
 
     def effective_limit_rule(self, resource: Literal["cpu", "memory"]) -> LimitRule:
