@@ -15,8 +15,11 @@ from trimtab.kube.errors import Forbidden, NotFound, describe
 from trimtab.kube.rest.client import Object
 from trimtab.kube.rest.object_client import ObjectClient
 from trimtab.kube.rest.resources import VPA_CHECKPOINTS
+from trimtab.printable import shorten
 from trimtab.sizing.strategies.vpa import VpaStrategy
 from trimtab.sizing.strategies.vpa_checkpoint import import_checkpoint
+
+MAX_REASON_LENGTH = 300
 
 log = structlog.get_logger(__name__)
 
@@ -60,6 +63,7 @@ def _try_import(
     try:
         import_checkpoint(sizer, row, checkpoints[key])
     except ValueError as error:
-        log.warning("vpa_checkpoints.invalid", checkpoint="/".join(key), reason=describe(error))
+        reason = shorten(str(error), MAX_REASON_LENGTH)  # users write checkpoints, and it quotes them
+        log.warning("vpa_checkpoints.invalid", checkpoint="/".join(key), reason=reason)
         return False
     return True

@@ -76,6 +76,16 @@ def good() -> dict[str, Any]:
         ({"memoryHistogram": {"totalWeight": "heavy"}}, "totalWeight is 'heavy'"),
         ({"totalSamplesCount": -5}, "status.totalSamplesCount is -5"),
         ({"totalSamplesCount": 10**30}, "status.totalSamplesCount is 10000"),
+        (
+            {
+                "cpuHistogram": {
+                    "bucketWeights": {"1": 1e-320},
+                    "totalWeight": 1e299,
+                    "referenceTimestamp": "2026-11-01T00:00:00Z",
+                }
+            },
+            "totalWeight is 1e\\+299, too much for its bucketWeights",
+        ),
         ({"lastSampleStart": None}, "firstSampleStart or lastSampleStart is missing"),
     ],
 )

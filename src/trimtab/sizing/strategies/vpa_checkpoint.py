@@ -112,7 +112,11 @@ def _decode_weights(mapping: Mapping[str, Any], field: str, buckets: int) -> tup
     reference = _get_time(mapping, "referenceTimestamp")
     if not summed or math.isinf(reference):
         return np.zeros(buckets), 0.0, -math.inf
-    return weights * (total / summed), total, reference
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = weights * (total / summed)
+    if not np.isfinite(scaled).all():
+        raise ValueError(f"checkpoint: {field}.totalWeight is {total:g}, too much for its bucketWeights")
+    return scaled, total, reference
 
 
 def _get_mapping(mapping: Mapping[str, Any], field: str, where: str) -> Mapping[str, Any]:
