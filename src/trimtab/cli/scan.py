@@ -24,7 +24,7 @@ from trimtab.scan.render.document import build_document, render_csv
 from trimtab.scan.render.html import render_page
 from trimtab.scan.render.markdown import render_markdown
 from trimtab.scan.render.summary import format_all_clusters
-from trimtab.scan.render.table import render_scan
+from trimtab.scan.render.table import render_groups, render_scan
 from trimtab.scan.scan import WorkloadFilter
 from trimtab.sizing.strategy import STRATEGIES
 
@@ -43,6 +43,7 @@ def scan(
     price_cpu: float | None = None,
     price_memory: float | None = None,
     price_file: Path | None = None,
+    group_by: str = "",
     top: int = 10,
     fail_on: Sequence[str] = (),
     output: Annotated[Output, Parameter(name=["--output", "-o"])] = "table",
@@ -53,6 +54,10 @@ def scan(
     The current context's cluster; the scan installs and changes nothing:
 
         trimtab scan
+
+    With a bill for each team:
+
+        trimtab scan --group-by team
 
     A report to share, and a build that fails if more than a third is wasted:
 
@@ -80,6 +85,8 @@ def scan(
         The price of a GiB of memory for an hour.
     price_file
         A YAML file with cpu, memory and currency instead.
+    group_by
+        Show costs and savings by this label of the workloads too, like team, or by namespace; in a table, json and yaml.
     top
         The number of containers in a table; 0 for all.
     fail_on
@@ -94,6 +101,8 @@ def scan(
         check_writable(output_file)
     if top < 0:
         raise TrimtabError(f"--top {top}: must be 0, for all, or more")
+    if group_by and output not in {"table", "json", "yaml"}:
+        raise TrimtabError(f"--group-by: has no effect with --output {output}; use table, json or yaml")
     thresholds = [FailCondition.parse(text) for text in fail_on]
     prices = read_prices(price_file, cpu=price_cpu, memory=price_memory)
     peers = [name for name in compare.split(",") if name]
@@ -109,7 +118,9 @@ def scan(
     )
     if not failed and not any(found.workloads or found.skipped for found in scans):
         raise TrimtabError("no workloads found; see --namespace, --selector and --kind")
-    write_output(_render(scans, output, top=top, to_file=output_file is not None), output_file)
+    write_output(
+        _render(scans, output, top=top, group_by=group_by, to_file=output_file is not None), output_file
+    )
     broken = [why for threshold in thresholds if (why := threshold.find_violation(scans))]
     for why in broken:
         print_message(why)
@@ -179,27 +190,34 @@ def _resolve_contexts(kubeconfig: str | None, given: Sequence[str], *, every: bo
     return found
 
 
-def _render(scans: Sequence[ScanResult], output: Output, *, top: int, to_file: bool) -> str:
+def _render(scans: Sequence[ScanResult], output: Output, *, top: int, group_by: str, to_file: bool) -> str:
     match output:
-        case "json":
-            written = msgspec.json.encode({"clusters": [build_document(found) for found in scans]})
-            return msgspec.json.format(written, indent=2).decode() + "\n"
-        case "yaml":
-            return yaml.safe_dump({"clusters": [build_document(found) for found in scans]}, sort_keys=False)
+        case "json" | "yaml":
+            document = {"clusters": [build_document(found, group_by=group_by) for found in scans]}
+            if output == "yaml":
+                return yaml.safe_dump(document, sort_keys=False)
+            return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
         case "csv":
             return render_csv(scans)
         case "markdown":
             return "\n".join(render_markdown(found, top=top) for found in scans)
         case "html":
             return render_page(scans)
-    return render_text(lambda width: _render_lines(scans, width=width, top=top), to_file=to_file)
+    return render_text(
+        lambda width: _render_lines(scans, width=width, top=top, group_by=group_by), to_file=to_file
+    )
 
 
-def _render_lines(scans: Sequence[ScanResult], *, width: int, top: int) -> Iterator[RenderableType]:
+def _render_lines(
+    scans: Sequence[ScanResult], *, width: int, top: int, group_by: str
+) -> Iterator[RenderableType]:
     for number, found in enumerate(scans):
         if number:
             yield ""
         yield from render_scan(found, width=width, top=top)
+        if group_by:
+            yield ""
+            yield render_groups(found, group_by)
     if len(scans) > 1:
         yield ""
         yield format_all_clusters(scans)

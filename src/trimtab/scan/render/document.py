@@ -15,6 +15,7 @@ from trimtab.actuation.resources import to_manifest
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.printable import escape_cells
 from trimtab.scan.model import ContainerFinding, ResourceTotals, ScanResult, WorkloadFinding
+from trimtab.scan.showback import group_costs
 
 Document = dict[str, Any]
 
@@ -43,8 +44,17 @@ CSV_HEADER = (
 )
 
 
-def build_document(scan: ScanResult) -> Document:
-    """Build the document of a scan."""
+def build_document(scan: ScanResult, *, group_by: str = "") -> Document:
+    """Build the document of a scan, with costs by this label of the workloads if one is given."""
+    groups = [
+        {
+            "name": each.name,
+            "workloads": each.workloads,
+            "costMonth": _round_cents(each.cost),
+            "savingMonth": _round_cents(each.saving),
+        }
+        for each in (group_costs(scan.workloads, group_by) if group_by else ())
+    ]
     return {
         "context": scan.context,
         "server": scan.server,
@@ -65,6 +75,7 @@ def build_document(scan: ScanResult) -> Document:
             "atRisk": {"oom": scan.count_at_risk("OOM"), "throttling": scan.count_at_risk("throttling")},
             "withoutRequests": scan.without_requests,
         },
+        **({"groupBy": group_by, "groups": groups} if group_by else {}),
         "workloads": [_workload_record(found) for found in scan.workloads],
         "skipped": [{**_key_record(each.key), "reason": each.reason} for each in scan.skipped],
         "forbiddenNamespaces": dict(scan.forbidden_namespaces),

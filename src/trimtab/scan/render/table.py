@@ -30,6 +30,7 @@ from trimtab.scan.render.summary import (
     list_relevant,
 )
 from trimtab.scan.risk import Severity
+from trimtab.scan.showback import group_costs
 
 WIDE_COLUMNS = 120
 """The terminal width from which names get their own columns and limits are shown."""
@@ -77,6 +78,23 @@ def render_scan(scan: ScanResult, *, width: int, top: int) -> Iterator[Renderabl
     if scan.skipped:
         yield ""
         yield from _render_skipped(scan)
+
+
+def render_groups(scan: ScanResult, key: str) -> Table:
+    """Return the table of costs by this label of the workloads."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(escape(key.upper()), overflow="fold")
+    for heading in ("WORKLOADS", "COST A MONTH", "CAN SAVE"):
+        table.add_column(heading, justify="right")
+    currency = scan.prices.currency
+    for each in group_costs(scan.workloads, key):
+        table.add_row(
+            "(none)" if each.name is None else escape(each.name),
+            str(each.workloads),
+            format_money(each.cost, currency),
+            format_money(each.saving, currency),
+        )
+    return table
 
 
 def _render_narrow(
