@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from trimtab.actuation.deadlines import DEADLINES
 from trimtab.api.fields import format_time
 from trimtab.api.intent import IntentStatus, ObjectiveVerdict
@@ -18,6 +20,7 @@ from trimtab.api.meta import Document, build_condition, set_conditions
 from trimtab.api.model import upgrade_fields
 from trimtab.intents.actuator import IntentAction
 from trimtab.intents.planner import Plan
+from trimtab.kube.errors import DECODE_ERRORS
 from trimtab.kube.kinds.custom import IntentRecord
 from trimtab.operator.intents.observer import IntentObservation
 
@@ -95,6 +98,27 @@ def upgrade_status(status: Document) -> Document:
     The status is also the loop's memory: without the old `performedAt`, an upgrade would end a cool-down early.
     """
     return upgrade_fields(IntentStatus, status)[0]
+
+
+def read_status(raw: bytes) -> Document:
+    """Return the stored status of an Intent; empty where the operator cannot have written it.
+
+    Whoever may write the status can store anything: the API server accepts the 31st of February.
+    """
+    try:
+        status = upgrade_status(msgspec.json.decode(raw) or {})
+        IntentStatus.model_validate(status)
+    except (*DECODE_ERRORS, AttributeError, TypeError, ValueError):
+        return {}
+    return status
+
+
+def parse_time(text: str | None) -> float | None:
+    """Parse a time of a status; None if there is none or Python does not know it."""
+    try:
+        return None if text is None else datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None
 
 
 def stable_fields(status: Document) -> Document:
@@ -263,5 +287,5 @@ def _round_value(value: float | None) -> float | None:
 
 def _parse_past_time(text: str | None, now: float) -> float | None:
     """Parse a time; None for a time in the future, which a wrong clock has written."""
-    moment = None if text is None else datetime.fromisoformat(text).timestamp()
+    moment = parse_time(text)
     return moment if moment is not None and moment <= now + DEADLINES.clock_skew else None

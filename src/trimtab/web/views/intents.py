@@ -10,18 +10,17 @@ import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from trimtab.api.intent import IntentSpec, IntentStatus
-from trimtab.api.model import upgrade_fields
+from trimtab.api.intent import IntentSpec
 from trimtab.intents.effects.fit import add_priors
 from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.effects.samples import decode_state
 from trimtab.intents.state import TargetState
 from trimtab.kube.kinds.custom import IntentKey
+from trimtab.operator.intents.status import parse_time, read_status
 from trimtab.operator.views import OperatorViews, PublishedIntent
 from trimtab.store import PlannerEvent, StoreError
 from trimtab.timing import is_recent
@@ -109,11 +108,11 @@ def _list_units(published: PublishedIntent) -> dict[str, str]:
 
 def _build_view(published: PublishedIntent, cached: _CachedIntent) -> IntentView:
     intent = published.record
-    status: dict[str, Any] = msgspec.json.decode(intent.status) or {}
+    status = read_status(intent.status)
     spec = intent.spec
     if spec is None:
         return IntentView(namespace=intent.namespace, name=intent.name, state=intent.problem)
-    plan = upgrade_fields(IntentStatus, status)[0].get("plan") or {}
+    plan = status.get("plan") or {}
     return IntentView(
         namespace=intent.namespace,
         name=intent.name,
@@ -123,7 +122,7 @@ def _build_view(published: PublishedIntent, cached: _CachedIntent) -> IntentView
         objectives=_build_objectives(spec, status, cached.objective_plots, _list_units(published)),
         plan=_build_plan(plan),
         effects=cached.effects,
-        planned=_parse_time(plan.get("madeAt")),
+        planned=parse_time(plan.get("madeAt")),
     )
 
 
@@ -278,7 +277,3 @@ def _with_cpu(state: TargetState, cores: float) -> TargetState:
 
 def _with_pods(state: TargetState, count: float) -> TargetState:
     return msgspec.structs.replace(state, replicas=int(count))
-
-
-def _parse_time(text: str | None) -> float | None:
-    return datetime.fromisoformat(text).timestamp() if text else None
