@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.plugins import Settings
-from trimtab.scan.usage_reader import MAX_PART_SAMPLES, MAX_SAMPLES, STEPS, ReadPlan, plan_read, read_usage
+from trimtab.scan.usage_reader import (
+    MAX_PART_SAMPLES,
+    MAX_SAMPLES,
+    PART_SAMPLES,
+    PART_STEPS,
+    STEPS,
+    ReadPlan,
+    plan_read,
+    read_usage,
+)
 from trimtab.usage.source import Capabilities, Cost, Progress, Source, SourceHealth, UsageQuery
 from trimtab.usage.usage import Usage
 
@@ -81,3 +90,5 @@ def test_read_plan_split_covers_window_within_limit(steps: int, series: int, ste
     assert all(one.end == following.start for one, following in itertools.pairwise(parts))
     assert sum(part.steps for part in parts) == ask.steps
     assert all(part.steps * series <= MAX_PART_SAMPLES or part.steps == 1 for part in parts)
+    # Short parts cost servers more, and long ones take memory.
+    assert all(part.steps <= PART_STEPS or part.steps * series <= PART_SAMPLES for part in parts)

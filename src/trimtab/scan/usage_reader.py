@@ -30,6 +30,10 @@ MAX_SAMPLES = 40_000_000
 """The total number of samples above which the next wider step is used."""
 MAX_PART_SAMPLES = 6_000_000
 """The number of samples that one part holds at most: about 150 MB of memory."""
+PART_SAMPLES = 500_000
+"""The number of samples that one part has, where that is `PART_STEPS` or more."""
+PART_STEPS = 48
+"""The number of steps below which servers answer at a far higher cost for each sample."""
 MAX_PARALLEL_PARTS = 2
 """The number of parts read at the same time, so that the server is not idle while a response is decoded."""
 LARGE_READ_SAMPLES = 10_000_000
@@ -53,7 +57,11 @@ class ReadPlan:
     def split(self) -> list[UsageQuery]:
         """Split the window into parts of equal length; the last may be shorter."""
         query = self.query
-        steps = max(1, query.steps * MAX_PART_SAMPLES // max(self.cost.samples, MAX_PART_SAMPLES))
+        most, wanted = (
+            query.steps * samples // max(self.cost.samples, samples)
+            for samples in (MAX_PART_SAMPLES, PART_SAMPLES)
+        )
+        steps = max(1, min(max(wanted, PART_STEPS), most))
         length = steps * query.step
         begins = [query.start + number * length for number in range(-(-query.steps // steps))]
         return [
