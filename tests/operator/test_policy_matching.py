@@ -3,6 +3,7 @@
 from itertools import product
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -170,3 +171,29 @@ def test_policy_matching_selects_nothing_by_an_unreadable_policy() -> None:
     broken = policy(weight=-1)
     assert "weight" in broken.problem
     assert choose(broken, of=workload()) == ()
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        {"namespaces": {"allow": ["shop"]}},
+        {"namespaces": {"deny": ["bank"]}},
+        {"workloadTypes": {"include": ["Deployment"]}},
+        {"workloadTypes": {"exclude": ["StatefulSet"]}},
+        {"workloadSelector": {"matchLabels": {"a": "x"}}},
+        {"namespaceSelector": {"matchLabels": {"team": "web"}}},
+        {"workloadSelector": {"matchExpressions": [{"key": "a", "operator": "In", "values": ["x"]}]}},
+        {
+            "namespaceSelector": {
+                "matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["pay"]}]
+            }
+        },
+    ],
+)
+def test_policy_matching_follows_each_part_of_a_selector(selector: dict[str, Any]) -> None:
+    teams: dict[str, Labels] = {"shop": (("team", "web"),), "bank": (("team", "pay"),)}
+    one = policy(namespace=HOME, selector=selector)
+    inside = workload(namespace="shop", resource=DEPLOYMENTS, labels={"a": "x"})
+    outside = workload(namespace="bank", resource=STATEFUL_SETS, labels={"a": "y"})
+    assert choose(one, of=inside, namespaces=teams) == (one,)
+    assert choose(one, of=outside, namespaces=teams) == ()

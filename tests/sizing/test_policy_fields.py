@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sizing.containers import DAY, GIB, NOW, WELL_KNOWN, rules, sized
+from sizing.containers import DAY, GIB, HAS, NOW, WELL_KNOWN, rules, sized
 from trimtab.api.quantity import MIB
 from trimtab.kube.kinds.pods import Resources
+from trimtab.sizing.constraints import Constraints, AutoscalerConstraint
 from trimtab.sizing.evidence import Evidence
 
 NOTHING = Resources()
@@ -30,3 +31,16 @@ def test_keep_qos_class_keeps_a_best_effort_pod_without_requests(keep: bool) -> 
     asked = rules(updateStrategy={"keepQosClass": keep})
     found = sized(500, GIB, has=NOTHING, evidence=WELL_KNOWN, asked=asked)
     assert (found.resources == NOTHING) == keep
+
+
+@pytest.mark.parametrize(("mode", "is_held"), [("Hold", True), ("Rescale", False)])
+def test_hpa_mode_hold_keeps_what_an_autoscaler_watches(mode: str, is_held: bool) -> None:  # noqa: FBT001 - a case
+    scaler = AutoscalerConstraint(name="web", resource="cpu", target=0.8, highest_seen=0.2)
+    found = sized(
+        500,
+        GIB,
+        asked=rules(updateStrategy={"hpaMode": mode}),
+        around=Constraints(qos_class="Burstable", autoscalers=(scaler,)),
+    )
+    assert (found.resources.cpu_request == HAS.cpu_request) == is_held
+    assert ("HPA web scales on its utilization" in found.text) == is_held
