@@ -197,3 +197,27 @@ def test_strategy_cohort_proposal_has_the_strategys_explanation_until_withdrawn(
     ]
     cohort.clear_estimates()
     assert cohort.get_proposal(name, now=t).facts == ()
+
+
+def test_evidence_cohort_looks_for_the_first_sample_once_for_all_policies(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each policy's status names it: looked for each time, all statuses together cost the square of the containers."""
+    cohort = EvidenceCohort(until=0.0)
+    first, second = container(1), container(2)
+    cohort.add([first, second])
+    assert cohort.first_sample_at() is None
+    observe(cohort, [first], NOW)
+    observe(cohort, [second], NOW + HOUR)
+    searches: list[object] = []
+    find_rows = EvidenceCohort.find_rows
+
+    def count(self: EvidenceCohort, names: Sequence[WorkloadContainer]) -> object:
+        searches.append(names)
+        return find_rows(self, names)
+
+    monkeypatch.setattr(EvidenceCohort, "find_rows", count)
+    assert [cohort.first_sample_at() for _ in range(3)] == [NOW] * 3
+    assert len(searches) == 1
+    cohort.forget([first])
+    assert cohort.first_sample_at() == NOW + HOUR

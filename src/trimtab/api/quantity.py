@@ -255,8 +255,9 @@ UNSET = "none"
 """The text of an amount that is not set."""
 
 
+@lru_cache(maxsize=65_536)
 def format_exact(resource: ResourceName, amount: int | None) -> str:
-    """Format millicores or bytes exactly, as Kubernetes writes them."""
+    """Format millicores or bytes exactly, as Kubernetes writes them; cached like `parse_millicores`."""
     if amount is None:
         return UNSET
     return str(Quantity.from_millicores(amount) if resource == "cpu" else Quantity.from_bytes(amount))

@@ -415,6 +415,8 @@ class EvidenceCohort(Cohort):
         super().__init__(strategy_spec or StrategySpec.for_evidence(), {"witness": tracker}, until=until)
         self.aggregate = max_over_replicas
         self._latest_usage: Floats | None = None
+        self._first_sample: list[float | None] = []
+        """The time of the first sample, once it was asked for: each policy's status asks, about all containers."""
 
     @property
     def _tracker(self) -> EvidenceTracker:
@@ -424,6 +426,11 @@ class EvidenceCohort(Cohort):
     def discard_results(self) -> None:
         """Forget the usage of the last step, whose rows have moved."""
         self._latest_usage = None
+        self._first_sample.clear()
+
+    def forget(self, names: Iterable[WorkloadContainer]) -> None:
+        super().forget(names)
+        self._first_sample.clear()
 
     def observe_usage(
         self,
@@ -434,6 +441,7 @@ class EvidenceCohort(Cohort):
         sample_weight: int = 1,  # noqa: ARG002 - evidence counts seconds
     ) -> None:
         """Ingest samples, and the OOM kills of history. See `Cohort.observe_usage`."""
+        self._first_sample.clear()
         self.ingested_until = usage.start + (len(usage.cpu) - 1) * usage.step
         rows = self._rows_in(usage)
         here = rows >= 0
@@ -502,7 +510,9 @@ class EvidenceCohort(Cohort):
 
     def first_sample_at(self) -> float | None:
         """Return the time of the first sample of any container; None if there is none."""
-        return self._tracker.first_sample_at(self.find_rows(self))
+        if not self._first_sample:
+            self._first_sample.append(self._tracker.first_sample_at(self.find_rows(self)))
+        return self._first_sample[0]
 
     def latest_usage(self, name: WorkloadContainer) -> LatestUsage:
         """Return a container's usage in the last ingested step; NaN if it has no sample there."""
