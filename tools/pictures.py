@@ -77,7 +77,11 @@ async def _take(
         if await opened.page.locator("figure[data-source]").count():
             await opened.page.wait_for_selector("html[data-charts]")
         picture = Image.open(io.BytesIO(await opened.page.screenshot()))
-        picture.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
+        # The default method would give the small squares of a legend other colours.
+        few = picture.convert("RGB").quantize(
+            COLOURS, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
+        )
+        few.save(path, optimize=True)
 
 
 if __name__ == "__main__":
