@@ -7,7 +7,7 @@ import pytest
 from sizing.containers import DAY, GIB, HAS, NOW, WELL_KNOWN, rules, sized
 from trimtab.api.quantity import MIB
 from trimtab.kube.kinds.pods import Resources
-from trimtab.sizing.constraints import Constraints, AutoscalerConstraint
+from trimtab.sizing.constraints import AutoscalerConstraint, Constraints
 from trimtab.sizing.evidence import Evidence
 
 NOTHING = Resources()
