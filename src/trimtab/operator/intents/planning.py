@@ -27,7 +27,7 @@ from trimtab.operator.metrics import Metrics
 log = structlog.get_logger(__name__)
 
 DEFAULT_PLANNER = "astar"
-MAX_SHARE_OF_NAMESPACE = 0.2
+MAX_SHARE_OF_NAMESPACE = 0.1
 """The share of the interval in which the plans of one namespace are searched; later ones take the first that is found."""
 
 
