@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
 
+from trimtab.actuation.change_annotations import Phase
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.rest.resources import VPAS
-from trimtab.lab.faults.change_invariants import OthersWritesKept
+from trimtab.lab.faults.change_invariants import MAX_REVERT, OthersWritesKept, RevertsEnd
 from trimtab.lab.faults.companions import VpaDraw
 from trimtab.lab.faults.intent_invariants import CoolDownRespected, GuardrailsKept, VpaBoundsKept
 from trimtab.lab.faults.invariant import RunState
@@ -84,6 +87,24 @@ def test_cool_down_respected_counts_from_one_plan_to_the_next() -> None:
     state.injector.record(Fault(kind="api-conflict", start=0.0, end=1.0), "scale")
     invariant.on_write(write("scale", at=1500.0, replicas=(2, 3)))
     assert len(state.log.violations) == 1, "a scaling that failed is repeated"
+
+
+@pytest.mark.parametrize(("kind", "violations"), [("node-full", 1), ("api-forbidden", 0)])
+def test_reverts_end_counts_only_time_in_which_the_operator_can_act(kind: str, violations: int) -> None:
+    state = make_state()
+    fault = Fault(kind=kind, start=0.0, end=1e9)
+    injector = FaultInjector(FaultPlan(faults=(fault,)), elapsed=lambda: 1.0, trace=RunTrace(lambda: 0.0))
+    leader = cast(Any, SimpleNamespace(is_leading=True))
+    state = replace(state, injector=injector, replicas=lambda: [leader])
+    workload = next(iter(state.world.workloads.values()))
+    workload.annotations["trimtab"] = {"trimtab.io/change": Phase.REVERTING}
+    invariant = RevertsEnd(state)
+    steps = int(MAX_REVERT / state.spec.step)
+    for _ in range(steps):
+        invariant.on_step()
+    assert not state.log.violations
+    invariant.on_step()
+    assert len(state.log.violations) == violations
 
 
 @pytest.mark.parametrize(("cpu", "violations"), [("100m", 0), ("900m", 1), ("5m", 1)])

@@ -20,6 +20,21 @@ from trimtab.lab.faults.invariant import (
 )
 from trimtab.lab.faults.records import Write
 
+MAX_REVERT = 3 * 3600.0
+"""The longest time in seconds of a revert: an hour without progress, and time for pods that make some."""
+_OBSTACLES = (
+    "node-",
+    "quota-",
+    "limit-range-",
+    "resize-",
+    "demand-",
+    "usage-",
+    "source-",
+    "crash-",
+    "kpi-",
+    "store-",
+)
+"""The beginnings of the kinds of faults that keep a revert from being done, and not the operator from ending it."""
 ANNOTATIONS_DELAY = 60.0
 """The seconds within which the operator need not know that someone else has removed its annotations."""
 
@@ -186,6 +201,39 @@ class RevertsExplained(Invariant):
             self.check(lowered, change.reason, write)
 
 
+class RevertsEnd(Invariant):
+    name = "reverts-end"
+    sentence = "A revert ends within three hours in which nobody interferes, even if it cannot be done."
+
+    def __init__(self, state: RunState) -> None:
+        super().__init__(state)
+        self._lasted: dict[WorkloadKey, float] = {}
+
+    def on_write(self, write: Write) -> None:
+        before = write.old.change if write.old else None
+        if before is None or before.phase is not Phase.REVERTING:
+            return
+        if write.new and write.new.change is None:
+            self._check(write.workload)
+
+    def on_step(self) -> None:
+        kinds = self.state.injector.active_kinds()
+        if not all(kind.startswith(_OBSTACLES) for kind in kinds):
+            return
+        if not any(replica.is_leading for replica in self.state.replicas()):
+            return
+        for key in self.state.world.workloads:
+            if not _is_reverting(self.state, key):
+                self._lasted.pop(key, None)
+                continue
+            self._lasted[key] = self._lasted.get(key, 0.0) + self.state.spec.step
+            self._check(key)
+
+    def _check(self, key: WorkloadKey) -> None:
+        lasted = self._lasted.get(key, 0.0)
+        self.check(lasted <= MAX_REVERT, key, "has been reverting for", lasted, "s")
+
+
 class PaceRespected(Invariant):
     name = "pace-respected"
     sentence = "No process changes more pods a minute than the disruption limits permit, reverts aside."
@@ -244,5 +292,6 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     WindowsRespected,
     MinIntervalRespected,
     RevertsExplained,
+    RevertsEnd,
     PaceRespected,
 )
