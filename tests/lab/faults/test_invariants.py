@@ -20,8 +20,10 @@ from trimtab.lab.faults.intent_invariants import CoolDownRespected, GuardrailsKe
 from trimtab.lab.faults.invariant import RunState
 from trimtab.lab.faults.plan import Fault, FaultInjector, FaultPlan
 from trimtab.lab.faults.records import CheckLog, Write
+from trimtab.lab.faults.size_invariants import OomKilledNotShrunk
 from trimtab.lab.faults.trace import RunTrace
 from trimtab.lab.faults.worlds import draw_world
+from trimtab.lab.simulator.physics import KILLED_BY_LIMIT
 from trimtab.lab.simulator.world import SimulatedWorld
 from trimtab.operator.config.model import OperatorConfig
 
@@ -118,3 +120,38 @@ def test_vpa_bounds_kept_reads_each_status_once(cpu: str, violations: int) -> No
     invariant.on_step()
     assert len(state.log.violations) == violations
     assert state.log.evaluations == {"vpa-bounds-kept": 2}
+
+
+@pytest.mark.parametrize(
+    ("in_effect", "requested", "new", "violations"),
+    [(100, 100, 100, 0), (100, 200, 100, 0), (200, 200, 100, 1), (200, 200, 150, 0), (200, 100, 90, 1)],
+)
+def test_oom_killed_not_shrunk_compares_with_the_limits_at_the_kill_and_in_effect(
+    in_effect: int, requested: int, new: int, violations: int
+) -> None:
+    state = make_state()
+    world, invariant = state.world, OomKilledNotShrunk(state)
+    key, workload = next(iter(world.workloads.items()))
+    pod = next(iter(workload.pods.values()))
+    name, row = pod.containers[0].name, pod.rows[0]
+    containers = world.container_arrays.containers
+    # A resize came into effect after the kill, in the same step.
+    containers.killed[row], containers.memory[row] = KILLED_BY_LIMIT, 100.0
+    pod.applied[0] = Resources(memory_limit=in_effect)
+    invariant.on_step()
+    world.now += 3 * state.spec.step
+    invariant.on_write(
+        Write(
+            at=world.now,
+            process="operator-1",
+            verb="resize",
+            workload=key,
+            pod=pod.to_record("node-0"),
+            before={name: Resources(memory_limit=requested)},
+            after={name: Resources(memory_limit=new)},
+            old=None,
+            new=None,
+        )
+    )
+    assert len(state.log.violations) == violations
+    assert state.log.evaluations == {"oom-killed-not-shrunk": 1}

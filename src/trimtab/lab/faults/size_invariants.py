@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import ClassVar
 
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
@@ -11,6 +12,7 @@ from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.lab.faults.invariant import Invariant, RunState, find_policy
 from trimtab.lab.faults.records import Write
+from trimtab.lab.simulator.objects import SimulatedPod
 from trimtab.lab.simulator.physics import KILLED_BY_LIMIT, UNSCHEDULED
 
 DAY = 86400.0
@@ -195,9 +197,9 @@ class OomKilledNotShrunk(Invariant):
         for key, workload in world.workloads.items():
             for pod in workload.pods.values():
                 for place, row in enumerate(pod.rows):
-                    if containers.killed[row] == KILLED_BY_LIMIT and (
-                        limit := pod.applied[place].memory_limit
-                    ):
+                    if containers.killed[row] == KILLED_BY_LIMIT:
+                        # It held its limit of then: at the end of the same step it may have got another one.
+                        limit = int(containers.memory[row])
                         known = self._killed.get((key, pod.containers[place].name), (0.0, 0))
                         recent = known[1] if world.now - known[0] < DAY else 0
                         self._killed[key, pod.containers[place].name] = world.now, max(limit, recent)
@@ -219,7 +221,11 @@ class OomKilledNotShrunk(Invariant):
 
     def _limit_before(self, write: Write, container: str) -> int | None:
         """Return the limit that a write may keep, even if the container was killed at it."""
-        return write.before[container].memory_limit
+        # That in effect too: a revert withdraws more memory that a kubelet never gave.
+        pod = self.state.world.pods.get(write.pod.uid) if write.pod else None
+        requested = write.before[container].memory_limit
+        limits = _limits_in_effect([pod] if pod else [], container)
+        return min(limits if requested is None else [*limits, requested], default=None)
 
 
 class OomKilledNotRecommendedLess(OomKilledNotShrunk):
@@ -232,14 +238,7 @@ class OomKilledNotRecommendedLess(OomKilledNotShrunk):
     def _limit_before(self, write: Write, container: str) -> int | None:
         # The limit in effect: that of the template is often the one at which the container was killed.
         pods = self.state.world.workloads[write.workload].pods.values()
-        limits = [
-            size.memory_limit
-            for pod in pods
-            for each, size in zip(pod.containers, pod.applied, strict=True)
-            if each.name == container
-        ]
-        known = [limit for limit in limits if limit is not None]
-        return min(known, default=write.before[container].memory_limit)
+        return min(_limits_in_effect(pods, container), default=write.before[container].memory_limit)
 
 
 class MemoryLimitAboveUse(Invariant):
@@ -272,6 +271,16 @@ def _spec_at_start(state: RunState, write: Write) -> OptimizationPolicySpec | No
     workload = replica.process.operator.cluster_state.get(write.workload) if replica else None
     policy = find_policy(replica, workload) if replica and workload else None
     return policy.spec if policy else None
+
+
+def _limits_in_effect(pods: Iterable[SimulatedPod], container: str) -> list[int]:
+    """Return the memory limits that a container has in pods, whatever was requested since."""
+    return [
+        size.memory_limit
+        for pod in pods
+        for each, size in zip(pod.containers, pod.applied, strict=True)
+        if each.name == container and size.memory_limit is not None
+    ]
 
 
 def _relieves(before: Resources, after: Resources) -> bool:
