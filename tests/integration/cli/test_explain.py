@@ -7,6 +7,7 @@ import pytest
 from PIL import Image, ImageColor
 
 from scan.scene import RunCommand, ScannedCluster
+from trimtab.api.optimizationpolicy import SizingGoal
 from trimtab.scan.render.html import MISSING, USED
 
 
@@ -46,7 +47,7 @@ def test_explain_backtests_strategies_on_the_workloads_history(
     found = json.loads(out)
     assert [each["name"] for each in found["workloads"]] == ["db"]
     fared = found["backtest"]["app"]
-    assert {"trimtab", "vpa", "krr", "oracle"} == fared.keys()
+    assert {"trimtab", "vpa", "krr", "oracle", *(f"goal {goal}" for goal in SizingGoal)} == fared.keys()
     assert fared["oracle"]["cpu_slack"] < fared["vpa"]["cpu_slack"]
 
 
