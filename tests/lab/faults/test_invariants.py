@@ -10,7 +10,15 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from trimtab.actuation.change_annotations import Phase
+from trimtab.actuation.change_annotations import (
+    ChangeAnnotations,
+    OngoingChange,
+    Phase,
+    PodHealth,
+    UpdateMethod,
+    encode_change_annotations,
+)
+from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.rest.resources import VPAS
@@ -20,10 +28,12 @@ from trimtab.lab.faults.intent_invariants import CoolDownRespected, GuardrailsKe
 from trimtab.lab.faults.invariant import RunState
 from trimtab.lab.faults.plan import Fault, FaultInjector, FaultPlan
 from trimtab.lab.faults.records import CheckLog, Write
+from trimtab.lab.faults.run_invariants import MAX_CHANGE_AGE, NothingHalfDone
 from trimtab.lab.faults.size_invariants import OomKilledNotShrunk
 from trimtab.lab.faults.trace import RunTrace
 from trimtab.lab.faults.worlds import draw_world
 from trimtab.lab.simulator.physics import KILLED_BY_LIMIT
+from trimtab.lab.simulator.simulation import build_policy_records
 from trimtab.lab.simulator.world import SimulatedWorld
 from trimtab.operator.config.model import OperatorConfig
 
@@ -155,3 +165,51 @@ def test_oom_killed_not_shrunk_compares_with_the_limits_at_the_kill_and_in_effec
     )
     assert len(state.log.violations) == violations
     assert state.log.evaluations == {"oom-killed-not-shrunk": 1}
+
+
+def make_replica(world: SimulatedWorld, policies: dict[str, Any], *, intent: str) -> Any:
+    """Make a process that knows these policies, and an Intent that controls all workloads."""
+    specs = {name: OptimizationPolicySpec.model_validate(spec) for name, spec in policies.items()}
+    known = {key: workload.to_record() for key, workload in world.workloads.items()}
+    state = SimpleNamespace(
+        get=known.get, namespaces={}, policies=build_policy_records(specs, home="trimtab-system")
+    )
+    competitors = SimpleNamespace(controlling_intent_name=lambda _: intent)
+    operator = SimpleNamespace(cluster_state=state, competitors=competitors)
+    return SimpleNamespace(name="operator-1", process=SimpleNamespace(operator=operator))
+
+
+@pytest.mark.parametrize(
+    ("policies", "intent", "violations"),
+    [
+        ({}, "", 0),
+        ({"all": {"mode": "Auto"}}, "", 1),
+        ({"all": {"mode": "Recommend"}}, "", 0),
+        ({"all": {"mode": "Auto", "metricsConfig": {"safetyFactor": 3}}}, "", 0),
+        ({}, "all", 1),
+    ],
+)
+def test_nothing_half_done_expects_an_end_of_changes_that_someone_continues(
+    policies: dict[str, Any], intent: str, violations: int
+) -> None:
+    state = make_state()
+    world, config = state.world, OperatorConfig.model_validate({"limits": {"maxSafetyFactor": 2}})
+    workload = next(iter(world.workloads.values()))
+    change = OngoingChange(
+        id="1",
+        started=int(world.control_time - MAX_CHANGE_AGE - 1),
+        method=UpdateMethod.IN_PLACE,
+        phase=Phase.PROMOTING,
+        since=0,
+        before=SMALL,
+        after=LARGE,
+        template=SMALL,
+        health=PodHealth(pods=1),
+    )
+    workload.annotations["operator"] = encode_change_annotations(
+        ChangeAnnotations(change=change), uid=workload.uid
+    )
+    replica = make_replica(world, policies, intent=intent)
+    state = replace(state, replicas=lambda: [replica], config=lambda: config)
+    NothingHalfDone(state).at_end()
+    assert len(state.log.violations) == violations

@@ -8,7 +8,7 @@ from collections import Counter
 from trimtab.actuation.change_annotations import read_change_annotations
 from trimtab.api.optimizationpolicy import PolicyMode
 from trimtab.kube.kinds.workloads import WorkloadKey
-from trimtab.lab.faults.invariant import Invariant, RunState, find_policy
+from trimtab.lab.faults.invariant import Invariant, RunState, find_controlling_intent, find_policy
 from trimtab.lab.faults.records import Write
 from trimtab.lab.faults.worlds import WorldSpec
 from trimtab.lab.simulator.demand import MEMORY_NOISE_SHARE
@@ -42,7 +42,7 @@ class TasksBounded(Invariant):
 
 class NothingHalfDone(Invariant):
     name = "nothing-half-done"
-    sentence = "Long after the last fault no change is under way, and all pods of a workload have one size."
+    sentence = "Long after the last fault no change that a policy or an Intent continues is under way, and all pods of a workload have one size."
 
     def at_end(self) -> None:
         world = self.state.world
@@ -50,7 +50,8 @@ class NothingHalfDone(Invariant):
             annotations = read_change_annotations(workload.to_record())
             change = annotations.change if annotations else None
             age = world.control_time - change.started if change else 0.0
-            self.check(age <= MAX_CHANGE_AGE, key, change)
+            # Without a valid policy in mode Auto and without an Intent, a change stays as it is, as documented.
+            self.check(age <= MAX_CHANGE_AGE or not self._is_continued(key), key, change)
             if change or not self._is_managed(key):
                 continue
             # Whoever resized some of the pods of a workload that has no size from the operator keeps what they wrote.
@@ -62,13 +63,22 @@ class NothingHalfDone(Invariant):
             sizes = {pod.containers for pod in workload.pods.values() if pod.ready}
             self.check(len(sizes) <= 1, key, "has pods of", len(sizes), "sizes")
 
+    def _is_continued(self, key: WorkloadKey) -> bool:
+        intents = any(find_controlling_intent(replica, key) for replica in self.state.replicas())
+        return intents or self._is_managed(key)
+
     def _is_managed(self, key: WorkloadKey) -> bool:
-        if self.state.config().dry_run:
+        config = self.state.config()
+        if config.dry_run:
             return False
         for replica in self.state.replicas():
             workload = replica.process.operator.cluster_state.get(key)
             policy = find_policy(replica, workload) if workload else None
-            if policy and policy.spec.mode is PolicyMode.AUTO:
+            if (
+                policy
+                and policy.spec.mode is PolicyMode.AUTO
+                and not config.limits.find_problems(policy.spec)
+            ):
                 return True
         return False
 
