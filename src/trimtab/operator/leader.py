@@ -54,7 +54,11 @@ class LeaderSession:
         self._operator = operator
         self._config = operator.ports.config
         self.workload_queue: WorkQueue[WorkloadKey] = WorkQueue(
-            "workloads", lambda key: self.reconcile(key, time.time()), workers=WORKERS
+            "workloads",
+            lambda key: self.reconcile(key, time.time()),
+            # One namespace may make thousands of workloads ready at once, again and again, by changing a policy.
+            group=lambda key: key.namespace,
+            workers=WORKERS,
         )
         self.enqueue: Callable[[WorkloadKey], None] = enqueue or self.workload_queue.add
         """Reconciles a workload soon, because something about it changed."""

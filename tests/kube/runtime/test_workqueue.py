@@ -364,6 +364,25 @@ async def test_work_on_a_key_that_is_forgotten_meanwhile_counts_for_nothing(*, r
 
 
 @pytest.mark.looptime
+async def test_workqueue_lets_groups_take_turns() -> None:
+    """A namespace that made a thousand keys ready at once delayed all others by a thousand reconciles."""
+    bench = Bench()
+    queue = WorkQueue("q", bench, group=lambda key: key.partition("/")[0])
+    for number in range(1000):
+        queue.add(f"loud/{number}")
+    for key in ("quiet/b", "quiet/a", "other/c", "gone/d"):
+        queue.add(key)
+    queue.forget("gone/d")
+    queue.forget("loud/1")
+    queue.forget("loud/1")
+    async with running(queue):
+        await queue.wait_idle()
+    assert bench.keys[:6] == ["loud/0", "quiet/b", "other/c", "loud/2", "quiet/a", "loud/3"]
+    assert bench.keys[6:] == [f"loud/{number}" for number in range(4, 1000)]
+    assert len(queue) == 0
+
+
+@pytest.mark.looptime
 async def test_forgetting_the_last_ready_key_makes_the_queue_idle() -> None:
     queue = WorkQueue("q", Bench())
     queue.add("a")

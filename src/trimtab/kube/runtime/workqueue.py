@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, Never
 
@@ -21,6 +20,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from trimtab.kube.errors import KubeError, describe
 from trimtab.kube.runtime.delay_heap import DelayHeap, K
+from trimtab.kube.runtime.ready_keys import ReadyKeys
 from trimtab.timing import Backoff
 
 log = structlog.get_logger(__name__)
@@ -59,7 +59,7 @@ class WorkQueue(Generic[K]):
     """Keys in, reconciles out. All methods must be called in the event loop's thread; `run` it as a task.
 
     A key is ready, delayed or neither; and, independently, being reconciled or not. Ready keys are processed in
-    order, so none starves.
+    order, and their groups, such as namespaces, take turns, so that none starves.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class WorkQueue(Generic[K]):
         name: str,
         reconcile: Reconcile[K],
         *,
+        group: Callable[[K], Hashable] = lambda _: None,
         workers: int = 4,
         backoff: Backoff | None = None,
         rng: random.Random | None = None,
@@ -76,7 +77,7 @@ class WorkQueue(Generic[K]):
         self._workers = workers
         self._backoff = backoff or Backoff(first=0.5, ceiling=300.0)
         self._rng = rng or random.Random()  # noqa: S311 - jitter
-        self._ready: OrderedDict[K, float] = OrderedDict()  # the time since which the key is ready
+        self._ready = ReadyKeys[K](group)
         self._delayed: DelayHeap[K] = DelayHeap()
         self._working: dict[K, _Attempt] = {}
         self._failures: dict[K, int] = {}  # consecutive; a key that succeeds or is forgotten is removed
@@ -118,7 +119,7 @@ class WorkQueue(Generic[K]):
         """Drop the key because its object is gone: its due time, its failures and the result of a reconcile in
         progress.
         """
-        self._ready.pop(key, None)
+        self._ready.drop(key)
         self._delayed.drop(key)
         self._failures.pop(key, None)
         if key in self._working:
@@ -148,7 +149,7 @@ class WorkQueue(Generic[K]):
             if not self._ready:
                 self._some_ready.clear()
                 continue
-            await self._work_on(*self._ready.popitem(last=False))
+            await self._work_on(*self._ready.take())
             # A reconcile that never awaits anything must not block the event loop.
             await asyncio.sleep(0)
 
@@ -214,7 +215,7 @@ class WorkQueue(Generic[K]):
         self._notice_idle()
 
     def _make_ready(self, key: K) -> None:
-        self._ready[key] = _clock()
+        self._ready.add(key, _clock())
         self._some_ready.set()
 
     def _set_timer(self) -> None:

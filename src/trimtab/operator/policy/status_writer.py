@@ -145,7 +145,9 @@ class PolicyStatusWriter:
         self._expected: dict[WorkloadKey, PolicyKey] = {}
         self._pending: Counter[PolicyKey] = Counter()
         """The number of workloads of each policy that still have to be reconciled."""
-        self.queue: WorkQueue[PolicyKey] = WorkQueue("policies", self.write_status, workers=4)
+        self.queue: WorkQueue[PolicyKey] = WorkQueue(
+            "policies", self.write_status, group=lambda key: key[0], workers=4
+        )
 
     def get_outcome(self, workload: WorkloadKey) -> WorkloadOutcome | None:
         """Return the outcome of a workload's last reconcile."""
