@@ -64,7 +64,7 @@ class AuditedWorld:
                 KEY, wanted, now=self.world.now, requester=Requester(policy="shop/p", reason="the strategy")
             )
             assert report
-            self.recorder.record_result(cached, report, now=self.world.now)
+            self.recorder.record_result(cached, report)
             await self.recorder.flush()  # as the task beside the loop does
             if report.state in {WorkloadState.APPLIED, WorkloadState.REVERTED, WorkloadState.SKIPPED}:
                 return
@@ -139,7 +139,13 @@ async def test_audit_records_a_change_although_a_response_is_lost(store: Store, 
     world.intercept_write = lose_one
     audited_world = AuditedWorld(world, store)
     await audited_world.drive(desired_change({"web": resources(200, 96)}, canary=QUICK))
-    assert [entry.what for entry in await audited_world.history()] == ["applying", "applied"]
+    applied = world.change_annotations.applied
+    assert applied
+    # The time of the write, and not that at which the next reconcile finds that it has arrived.
+    assert [(each.what, each.timestamp) for each in await audited_world.history()] == [
+        ("applying", NOW),
+        ("applied", applied.at),
+    ]
 
 
 async def test_audit_names_who_wrote_a_row_whose_response_was_lost(store: Store) -> None:
@@ -156,7 +162,7 @@ async def test_audit_names_who_wrote_a_row_whose_response_was_lost(store: Store)
     for requester in (Requester(intent="shop/web", reason="latency"), Requester(policy="shop/p")):
         found = await audited_world.executor.reconcile(KEY, wanted, now=world.now, requester=requester)
         assert found
-        audited_world.recorder.record_result(world.workload, found, now=float(world.now))
+        audited_world.recorder.record_result(world.workload, found)
         world.intercept_write = lambda _: None
         wanted = replace(wanted, blocked_reason="an Intent controls it")
         world.pass_time(30)
@@ -172,7 +178,7 @@ async def test_audit_records_no_end_of_a_change_whose_annotations_are_gone(store
     for sizes in (resources(200, 96), resources(100, 64)):
         report = await actuator.reconcile(KEY, desired_change({"web": sizes}, canary=QUICK), now=world.now)
         assert report
-        audited_world.recorder.record_result(await world.get_workload(KEY), report, now=float(world.now))
+        audited_world.recorder.record_result(await world.get_workload(KEY), report)
         world.annotations.clear()
     assert "reverted" not in [entry.what for entry in await audited_world.history()]
 

@@ -106,6 +106,8 @@ class WrittenTransition:
     after: ChangeAnnotations
     requester: Requester
     """The requester of the reconcile that wrote it, even if another one found that it had arrived."""
+    at: int
+    """The time of that reconcile, in seconds since 1970."""
 
     @property
     def change(self) -> OngoingChange | None:
@@ -405,6 +407,7 @@ class ChangeExecutor:
                     observation.annotations,
                     after,
                     memory.requester,
+                    observation.now,
                 )
                 # Before the request: its response may be lost although the server wrote the annotations.
                 memory.unconfirmed = written, workload.version

@@ -105,12 +105,12 @@ class AuditRecorder:
             ]
         )
 
-    def record_result(self, workload: Workload, result: ReconcileResult, *, now: float) -> None:
+    def record_result(self, workload: Workload, result: ReconcileResult) -> None:
         """Record changes that started, completed, were refused or reverted, whoever requested them."""
         for each in result.transitions:
             self._metrics.change_transitions.labels(each.source, each.target, each.id).inc()
         self._history.put(
-            [entry for each in result.transitions if (entry := self._change_entry(workload, each, now))]
+            [entry for each in result.transitions if (entry := self._change_entry(workload, each))]
         )
 
     def record_oom_kills(self, workload: Workload, kills: Iterable[OomKill]) -> None:
@@ -140,11 +140,11 @@ class AuditRecorder:
             self._cluster.emit(workload, type="Warning", reason="ChangeAbandoned", message=message)
             log.warning("audit.change_abandoned", workload=str(workload.key), change=found.change.id)
 
-    def _change_entry(
-        self, workload: Workload, transition: WrittenTransition, now: float
-    ) -> HistoryRecord | None:
+    def _change_entry(self, workload: Workload, transition: WrittenTransition) -> HistoryRecord | None:
         """Return the entry of a transition that starts or ends a change; None for all others."""
         change, reverted, requester = transition.change, transition.after.reverted, transition.requester
+        # When it was written, which may be long before it is known that it arrived.
+        now = transition.at
         starts, ends = transition.source is State.IDLE, transition.target is State.IDLE
         # Transitions between two states of one change would fill the history with steps that no user asks
         # for.

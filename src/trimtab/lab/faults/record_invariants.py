@@ -12,7 +12,7 @@ from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.lab.faults.invariant import Invariant, RunState
 from trimtab.lab.faults.records import Write
 
-_LOSING = ("store-", "process-", "second-leader", "lease-taken", "api-", "clock-jump")
+_LOSING = ("store-", "process-", "operator-upgraded", "second-leader", "lease-taken", "api-", "clock-jump")
 """The beginnings of the kinds of faults after which the history need not have what was done."""
 _WHAT = ("applying", "applied", "reverted", "refused")
 _TOLERANCE = 2.0

@@ -69,7 +69,7 @@ class _TransientRefusal(str):
 class ResultRecorder(Protocol):
     """A recorder of changes, for users and for the store."""
 
-    def record_result(self, workload: Workload, result: ReconcileResult, *, now: float) -> None: ...
+    def record_result(self, workload: Workload, result: ReconcileResult) -> None: ...
 
 
 class PlanExecutor:
@@ -316,7 +316,7 @@ class PlanExecutor:
         requester = Requester(intent=str(observation.intent), reason=reason)
         result = await self._executor.reconcile(workload.key, desired, now=int(now), requester=requester)
         if result is not None:
-            self._recorder.record_result(workload, result, now=now)
+            self._recorder.record_result(workload, result)
         return result
 
 

@@ -72,7 +72,7 @@ class ChangeRecorder(Protocol):
         now: float,
     ) -> None: ...
 
-    def record_result(self, workload: Workload, result: ReconcileResult, *, now: float) -> None: ...
+    def record_result(self, workload: Workload, result: ReconcileResult) -> None: ...
 
     def record_oom_kills(self, workload: Workload, kills: Iterable[OomKill]) -> None: ...
 
@@ -358,7 +358,7 @@ class SizingReconciler:
             for action in result.actions:
                 if method := METHODS.get(type(action)):
                     self._metrics.applications.labels(policy.name, method).inc()
-            self._recorder.record_result(workload, result, now=now)
+            self._recorder.record_result(workload, result)
         return result
 
     async def _collect_harm_signals(
