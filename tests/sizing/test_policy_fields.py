@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from sizing.containers import DAY, GIB, HAS, NOW, WELL_KNOWN, rules, sized
-from trimtab.api.quantity import MIB
+from trimtab.api.quantity import MIB, ResourceName
 from trimtab.kube.kinds.pods import Resources
 from trimtab.sizing.constraints import AutoscalerConstraint, Constraints
 from trimtab.sizing.evidence import Evidence
@@ -44,3 +46,35 @@ def test_hpa_mode_hold_keeps_what_an_autoscaler_watches(mode: str, is_held: bool
     )
     assert (found.resources.cpu_request == HAS.cpu_request) == is_held
     assert ("HPA web scales on its utilization" in found.text) == is_held
+
+
+@pytest.mark.parametrize(
+    ("resource", "rule", "limit"),
+    [
+        ("cpu", {"mode": "Multiplier", "multiplier": 3}, 2400),
+        ("cpu", {"mode": "Headroom", "headroom": "700m"}, 1500),
+        ("cpu", {"mode": "Remove"}, None),
+        ("memory", {"mode": "Multiplier", "multiplier": 3}, 2400 * MIB),
+        ("memory", {"mode": "Headroom", "headroom": "700Mi"}, 1500 * MIB),
+        ("memory", {"mode": "Remove"}, None),
+    ],
+)
+def test_limit_policy_sets_the_limit_of_each_resource(
+    resource: ResourceName, rule: dict[str, Any], limit: int | None
+) -> None:
+    asked = rules(updateStrategy={"updateRequestsOnly": False}, limitPolicy={resource: rule})
+    found = sized(800, 800 * MIB, asked=asked).resources.select(resource)
+    assert found.limit == limit
+
+
+@pytest.mark.parametrize("resource", ["cpu", "memory"])
+def test_changes_limit_the_step_of_each_resource(resource: ResourceName) -> None:
+    had = HAS.select(resource).request or 0
+    asked = rules(
+        changes={"minimum": 0, resource: {"increase": 0.25, "decrease": 0.1}},
+        updateStrategy={"updateRequestsOnly": False},
+    )
+    more = sized(9000, 9 * GIB, asked=asked).resources.select(resource)
+    less = sized(100, 300 * MIB, asked=asked).resources.select(resource)
+    assert more.request == pytest.approx(1.25 * had, rel=0.02)
+    assert less.request == pytest.approx(0.9 * had, rel=0.02)
