@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
+from trimtab.lab.faults import campaign as campaigns
 from trimtab.lab.faults.campaign import (
     RARE,
+    SIMULATION_ERROR,
     Campaign,
     LedgerRow,
     SeedSummary,
     append_to_ledger,
     choose_seeds,
     read_ledger,
+    summarize_seed,
 )
 from trimtab.lab.faults.corpus import load_case
 from trimtab.lab.faults.records import Violation
@@ -65,6 +71,20 @@ def test_campaign_saves_failing_seeds_as_cases_that_can_be_replayed(tmp_path: Pa
     assert saved.case == draw_case(4, "heavy")
     lines = (tmp_path / "found" / "failing.jsonl").read_bytes().splitlines()
     assert [msgspec.json.decode(line, type=SeedSummary).seed for line in lines] == [4]
+
+
+def test_summarize_seed_ends_a_run_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def loop(_: object) -> None:
+        while True:
+            with contextlib.suppress(Exception):  # as the operator handles errors
+                await asyncio.sleep(0)
+
+    monkeypatch.setattr(campaigns, "run_any_case", loop)
+    monkeypatch.setattr(campaigns, "MAX_SECONDS", 0.1)
+    (violation,) = summarize_seed(3, intensity="heavy").violations
+    assert violation.invariant == SIMULATION_ERROR
+    assert "the run took more than 0.1 s of a core" in violation.message
+    assert "in loop" in violation.message, "it names the place"
 
 
 def test_campaign_sums_up_all_seeds_and_stops_when_it_is_over() -> None:

@@ -24,7 +24,7 @@ import msgspec
 from trimtab.lab.faults.corpus import Subject, draw_any_case, run_any_case, save_case
 from trimtab.lab.faults.records import Violation
 from trimtab.lab.faults.runner import CaseResult, FaultCase
-from trimtab.lab.faults.single_thread import run_alone
+from trimtab.lab.faults.single_thread import EndlessRunError, limit_work, run_alone
 from trimtab.lab.faults.worlds import DAY
 from trimtab.lab.ray_engine import RayEngine
 from trimtab.printable import escape_cells
@@ -33,6 +33,8 @@ RARE = 10
 """The number of seeds from which on an evaluation of an invariant is not rare any more."""
 SIMULATION_ERROR = "simulation-error"
 """The name of violations by which the simulation itself failed."""
+MAX_SECONDS = 600.0
+"""The seconds of a core that a seed may take; most take less than 30, and a campaign waits for its oldest seed."""
 
 
 class SeedSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,13 +76,14 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def summarize_seed(seed: int, *, intensity: str, subject: Subject = "operator") -> SeedSummary:
-    """Run the case of a seed; an error of the simulation itself is a violation, so that it hides no other seed."""
+    """Run the case of a seed; an error of the simulation, or a run without end, is a violation: it hides no other seed."""
     began = time.process_time()
     case = draw_any_case(seed, intensity, subject)
     days = case.world.days if isinstance(case, FaultCase) else case.world.seconds / DAY
     try:
-        result = run_alone(run_any_case(case))
-    except Exception as error:  # noqa: BLE001 - reported as a violation
+        with limit_work(MAX_SECONDS):
+            result = run_alone(run_any_case(case))
+    except (Exception, EndlessRunError) as error:  # noqa: BLE001 - reported as a violation
         import traceback
 
         text = "".join(traceback.format_exception(error)[-4:])

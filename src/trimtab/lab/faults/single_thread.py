@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import selectors
+import signal
 import sqlite3
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from contextvars import Context
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, TypeVarTuple, Unpack
@@ -23,6 +25,27 @@ Ts = TypeVarTuple("Ts")
 
 IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108 - synced writes would take long on a disk
 """The folder in memory in which a run keeps its files; None where there is none."""
+
+
+class EndlessRunError(BaseException):
+    """A simulation took more time of a core than it may; no error, so that what is simulated cannot handle it."""
+
+
+@contextmanager
+def limit_work(seconds: float) -> Iterator[None]:
+    """Raise an EndlessRunError where the main thread is after this time of a core, also in a loop without an await."""
+
+    def stop(*_: object) -> None:
+        raise EndlessRunError(f"the run took more than {seconds:g} s of a core")
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    # Again and again: the first error may end only a task that nobody waits for.
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds, max(seconds / 10, 0.1))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 def run_alone(work: Coroutine[Any, Any, T]) -> T:
