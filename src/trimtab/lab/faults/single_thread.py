@@ -40,7 +40,7 @@ def limit_work(seconds: float) -> Iterator[None]:
 
     before = signal.signal(signal.SIGVTALRM, stop)
     # Again and again: the first error may end only a task that nobody waits for.
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds, max(seconds / 10, 0.1))
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds, seconds)
     try:
         yield
     finally:
