@@ -28,6 +28,7 @@ from trimtab.lab.emulator import EmulationConfig, LoadProfile, PeriodRecord, Run
 from trimtab.lab.emulator import run_stress as follow
 from trimtab.lab.workloads import WorkloadLibrary
 from trimtab.printable import escape_cells
+from trimtab.scan.pricing import format_fraction
 from trimtab.sizing.strategy import STRATEGIES
 
 
@@ -227,9 +228,9 @@ def _print_table(run_log: RunLog) -> None:
     for what in ("wanted", "used"):
         cpu, memory = summary[f"cpu_{what}"], summary[f"memory_{what}"]
         table.add_row(what, _format_amount("cpu", cpu * 1000), _format_amount("memory", memory))
-    table.add_row("unserved", _format_share(summary["cpu_unserved"]), "")
-    table.add_row("slack", _format_share(summary["cpu_slack"]), _format_share(summary["memory_slack"]))
-    table.add_row("throttled", _format_share(summary["throttled"]), "")
+    table.add_row("unserved", format_fraction(summary["cpu_unserved"]), "")
+    table.add_row("slack", format_fraction(summary["cpu_slack"]), format_fraction(summary["memory_slack"]))
+    table.add_row("throttled", format_fraction(summary["throttled"]), "")
     table.add_row("OOM kills", "", f"{summary['ooms']:.0f}")
     console = Console()
     console.print(table)
@@ -241,7 +242,3 @@ def _print_table(run_log: RunLog) -> None:
 
 def _format_amount(resource: ResourceName, amount: float) -> str:
     return "-" if math.isnan(amount) else format_short(resource, amount)
-
-
-def _format_share(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:.1%}"

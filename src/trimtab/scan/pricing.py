@@ -5,6 +5,7 @@ Disks, GPUs and the node of a pod are not considered. The default prices are Ope
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 from unicodedata import category
@@ -110,3 +111,8 @@ def count_paid_pods(workload: Workload, pods: int, *, running: float) -> float:
     if workload.finished:
         return 0.0
     return float(pods) if workload.is_long_running else running
+
+
+def format_fraction(value: float) -> str:
+    """Format a fraction in percent with a decimal; a dash if it is not known."""
+    return "-" if math.isnan(value) else f"{value:.1%}"

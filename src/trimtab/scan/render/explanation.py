@@ -18,7 +18,7 @@ from trimtab.kube.kinds.pods import Resources
 from trimtab.lazy import require_extra
 from trimtab.plural import format_time_span, pluralize
 from trimtab.scan.explanation import ContainerExplanation, Explanation
-from trimtab.scan.pricing import format_money
+from trimtab.scan.pricing import format_fraction, format_money
 from trimtab.scan.render.html import MISSING, REQUESTED, USED, WASTED, render_template
 from trimtab.scan.render.summary import format_change, list_gaps, list_operator_obstacles
 from trimtab.scan.render.text_chart import downsample_max, draw_chart
@@ -153,18 +153,14 @@ def _build_backtest_rows(found: Explanation, each: ContainerExplanation) -> list
         rows.append(
             (
                 backtest.strategy,
-                _format_share(summary["cpu_slack"]),
-                _format_share(summary["cpu_under"]),
-                _format_share(summary["memory_slack"]),
+                format_fraction(summary["cpu_slack"]),
+                format_fraction(summary["cpu_under"]),
+                format_fraction(summary["memory_slack"]),
                 "-" if math.isnan(summary["ooms_day"]) else f"{summary['ooms_day']:.2f}",
                 format_money(cost, found.scan.prices.currency),
             )
         )
     return rows
-
-
-def _format_share(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:.1%}"
 
 
 class _SvgLine(NamedTuple):
