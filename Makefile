@@ -19,7 +19,7 @@ ONE_CORE_EACH := GOMAXPROCS=1
 # They use less again with rare garbage collection: kubectl a fifth, an API server a tenth, for 200 MiB that this one takes more.
 FEW_COLLECTIONS := GOGC=800 GOMEMLIMIT=700MiB
 
-.PHONY: help setup lint format test all-tests fresh-faults simulate-faults coverage-simulation compiled test-fast coverage test-lowest test-deps recordings fuzz soak soak-operator bench audit demo docs reference cluster cluster-down crds lock clean
+.PHONY: help setup lint format test all-tests fresh-faults simulate-faults coverage-simulation compiled test-fast coverage test-lowest test-deps recordings fuzz prometheus-versions soak soak-operator bench audit demo docs reference cluster cluster-down crds lock clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1mmake %-13s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -114,6 +114,9 @@ FINDINGS := fault-findings
 simulate-faults: setup ## Simulate faults for HOURS (1) with new seeds, save what fails, and append to the ledger
 	python -m trimtab.lab.faults run $$(date +%s) --hours $(HOURS) --save $(FINDINGS) \
 	  --ledger docs/research/fault-ledger.csv $(if $(RAY),--ray-address $(RAY))
+
+prometheus-versions: test-deps ## Run tests against the three newest minor versions of Prometheus, which are built first
+	python -m harness.prometheus_versions
 
 soak: test-deps ## Ten minutes of random faults between an informer and the API server
 	TEST_SOAK_SECONDS=600 pytest -s --timeout=900 tests/integration/kube/cache/test_soak.py
