@@ -235,7 +235,14 @@ def _print_table(run_log: RunLog) -> None:
     console = Console()
     console.print(table)
     counts = f"{summary['periods']:.0f} periods, {summary['resizes']:.0f} resizes"
-    console.print(counts + (f", {summary['unheard']:.0f} periods unheard" if summary["unheard"] else ""))
+    console.print(
+        counts
+        + (
+            f", {summary['unheard']:.0f} periods whose load a pod did not receive"
+            if summary["unheard"]
+            else ""
+        )
+    )
     for line in dict.fromkeys(run_log.resize_errors):
         console.print(line, highlight=False, markup=False)
 
