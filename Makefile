@@ -19,7 +19,7 @@ ONE_CORE_EACH := GOMAXPROCS=1
 # They use less again with rare garbage collection: kubectl a fifth, an API server a tenth, for 200 MiB that this one takes more.
 FEW_COLLECTIONS := GOGC=800 GOMEMLIMIT=700MiB
 
-.PHONY: help setup lint format test all-tests fresh-faults simulate-faults coverage-simulation compiled test-fast coverage test-lowest test-deps recordings fuzz prometheus-versions soak soak-operator bench audit demo docs reference cluster cluster-down crds lock clean
+.PHONY: help setup lint format test all-tests fresh-faults simulate-faults coverage-simulation compiled test-fast coverage test-lowest test-deps recordings fuzz prometheus-versions soak soak-operator bench audit field-effects demo docs reference cluster cluster-down crds lock clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1mmake %-13s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -107,6 +107,9 @@ test-deps: setup ## Install and build what the tests run against (once: about 15
 FUZZ_INPUTS := 10000
 fuzz: setup ## Feed hostile inputs to all parsers: FUZZ_INPUTS (10000) to each target
 	python -m security.fuzz --inputs $(FUZZ_INPUTS)
+
+field-effects: setup ## Prove by docs/research/fields.md that each field of the kinds has an effect
+	python -m tools.field_effects
 
 # With RAY=HOST:PORT on the machines of that cluster.
 HOURS := 1
