@@ -68,6 +68,7 @@ from trimtab.kube.kinds.pods import ContainerTermination, Pod, PodResize, Resour
 from trimtab.kube.rest.resources import DAEMON_SETS, JOBS
 
 AFTER = {"web": LARGE}
+RELIEVED = {"web": Resources.from_pairs(SMALL.cpu, LARGE.memory)}
 HUGE = Resources(800, None, 256 * MIB, 256 * MIB)
 FIVE = [pod(f"web-{n}", created=NOW - 1000 + n) for n in range(5)]
 OBSERVATION = 600
@@ -224,7 +225,16 @@ def test_relief_after_an_oom_kill_keeps_a_limit_above_its_request_and_adds_none(
     )
     begins = start_change(observation(wanted))
     assert begins.method is UpdateMethod.IN_PLACE
-    assert begins.after == {"web": Resources(400, None, 512 * MIB, 512 * MIB)}
+    assert begins.after == {"web": Resources(SMALL.cpu_request, None, 512 * MIB, 512 * MIB)}
+
+
+def test_relief_after_an_oom_kill_raises_no_cpu() -> None:
+    """With the CPU that is wanted besides, a replaced pod may fit on no node: relief is not reverted for that."""
+    for replaces in (False, True):
+        wanted = desired_change(is_urgent=True, allow_recreate=True, allow_in_place_resize=not replaces)
+        begins = start_change(observation(wanted))
+        assert (begins.after, begins.relief) == (RELIEVED, True)
+        assert begins.method is (UpdateMethod.ROLLOUT if replaces else UpdateMethod.IN_PLACE)
 
 
 def test_change_never_lowers_memory_of_an_oom_killed_workload() -> None:
@@ -234,7 +244,7 @@ def test_change_never_lowers_memory_of_an_oom_killed_workload() -> None:
         observation(desired_change(is_urgent=True), pods=[pod(created=NOW - 5, ready=False, exits=killed)])
     )
     assert (alone.health.killed, alone.health.unready) == (1, 1)
-    again = [pod(sizes=AFTER, ready=False, exits={"web": ContainerTermination("OOMKilled", 137, NOW + 1)})]
+    again = [pod(sizes=RELIEVED, ready=False, exits={"web": ContainerTermination("OOMKilled", 137, NOW + 1)})]
     assert written_annotations(step(alone, again, now=NOW + 2)).change.phase is Phase.VERIFYING  # type: ignore[union-attr]
 
 
@@ -271,7 +281,7 @@ def test_change_replaces_a_pod_that_never_runs_long_enough_if_allowed() -> None:
         raised.before,
     )
     (patch,) = step(rolled, [crashing], wanted=wanted, now=NOW + DEADLINES.crash_loop + 1)
-    assert patch == PatchTemplate(AFTER, take_ownership=False)
+    assert patch == PatchTemplate(RELIEVED, take_ownership=False)
     forbidden = desired_change(is_urgent=True)
     assert "is not in effect yet" in wait_reason(
         step(raised, [crashing], wanted=forbidden, now=NOW + DEADLINES.crash_loop)
@@ -310,7 +320,7 @@ def test_change_evicts_crashing_pods_of_an_on_delete_workload() -> None:
     assert raised.method is UpdateMethod.RECREATE
 
     def actions(found: Pod) -> list[ChangeAction]:
-        return step(raised, [found], wanted=wanted, template=AFTER, update="OnDelete")
+        return step(raised, [found], wanted=wanted, template=RELIEVED, update="OnDelete")
 
     assert actions(crashing) == [EvictPod(crashing, Priority.INCREASE)]
     assert not any(isinstance(action, EvictPod) for action in actions(waiting))
@@ -371,7 +381,7 @@ def test_change_does_not_start_without_usage_unless_it_is_relief() -> None:
     )
     assert (
         start_change(observation(desired_change(usage_error="prometheus: refused", is_urgent=True))).after
-        == AFTER
+        == RELIEVED
     )
     assert [type(action) for action in step(change(), FIVE, wanted=away)] == [ResizePod]
 

@@ -220,8 +220,10 @@ def _compute_sizes(observation: Observation) -> tuple[dict[str, Resources], dict
 def _limit_memory_decrease(observation: Observation, before: Sizes) -> dict[str, Resources]:
     desired = observation.desired
     wanted = merge_sizes(before, desired.sizes)
-    if desired.is_urgent:  # A change that waits for nothing and has no canary may only add resources.
-        wanted = {name: raise_only(now, wanted[name]) for name, now in before.items()}
+    if desired.is_urgent:
+        # A change that waits for nothing, has no canary and is not reverted because of failing pods may only add memory:
+        # with the CPU that is wanted besides, a pod may fit on no node and stay pending.
+        wanted = {name: _raise_memory(now, wanted[name]) for name, now in before.items()}
     return {
         name: limit_memory_decrease(now, wanted[name], need=desired.needed_memory.get(name))
         if name in desired.sizes
@@ -323,6 +325,10 @@ def _build_change(
         patches_template=choice.patches_template,
         restarts=choice.restarts,
     )
+
+
+def _raise_memory(current: Resources, wanted: Resources) -> Resources:
+    return Resources.from_pairs(current.cpu, raise_only(current, wanted).memory)
 
 
 def _is_oom_relief(observation: Observation, before: Sizes, after: Sizes) -> bool:
