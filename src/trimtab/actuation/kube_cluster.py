@@ -85,7 +85,7 @@ class KubeCluster:
             pod.name, main, sidecars=sidecars, namespace=pod.namespace, version=str(pod.version)
         )
         resized = _parse(self._pod_projection, answer)
-        _verify_sizes(sizes, resized.containers, subject="the pod")
+        verify_sizes(sizes, resized.containers, subject="the pod")
         return resized
 
     async def evict(self, pod: Pod) -> Pod:
@@ -126,7 +126,7 @@ class KubeCluster:
                 )
         answer = await self._client.apply(workload.resource, body, force=take_ownership)
         patched = _parse(projection, answer)
-        _verify_sizes(sizes, patched.containers, subject="the template")
+        verify_sizes(sizes, patched.containers, subject="the template")
         return patched
 
     async def patch_options(self, workload: Workload, annotation: OptionsAnnotation) -> Workload:
@@ -236,7 +236,7 @@ def _parse(projection: Projection[R], answer: Object) -> R:
     return projection.project(msgspec.json.decode(msgspec.json.encode(answer), type=projection.wire_type))
 
 
-def _verify_sizes(sizes: Sizes, containers: Iterable[Container], *, subject: str) -> None:
+def verify_sizes(sizes: Sizes, containers: Iterable[Container], *, subject: str) -> None:
     """Raise an error if the server stored other sizes: repeating the request would have the same result
     forever.
     """

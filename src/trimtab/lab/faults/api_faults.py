@@ -17,6 +17,7 @@ from trimtab.actuation.change_annotations import (
     decode_change_annotations,
     read_change_annotations,
 )
+from trimtab.actuation.kube_cluster import verify_sizes
 from trimtab.actuation.pod_options import OptionsAnnotation
 from trimtab.actuation.port import ANNOTATIONS_MANAGER, ClusterPort
 from trimtab.actuation.resources import Sizes, container_sizes, merge_sizes
@@ -198,6 +199,8 @@ class FaultyCluster:
             present = container_sizes(held.containers) if held else {}
             resized = await self._inner.resize(pod, self._mutate(key, after))
             self._report("resize", key, pod=pod, before=before, after=after, present=present)
+            # As the client of a real API server does.
+            verify_sizes(after, resized.containers, subject="the pod")
             return resized
 
         return await self._api.call("resize", f"{key} pod {pod.name}", request)
