@@ -12,6 +12,7 @@ import pytest
 from actuation.builders import MIB, NOW, desired_change, pod
 from actuation.world import KEY, World, lost, resources
 from harness.builders.records import policy
+from trimtab.actuation.change_annotations import RECOMMENDATION_ANNOTATION
 from trimtab.actuation.decide.observation import DesiredChange
 from trimtab.actuation.executor import ChangeExecutor, Requester
 from trimtab.api.duration import Duration
@@ -19,7 +20,7 @@ from trimtab.api.optimizationpolicy import Canary, WorkloadState
 from trimtab.kube.errors import FieldManagerConflict, Status
 from trimtab.kube.kinds.pods import ContainerTermination
 from trimtab.kube.rest.resources import CRON_JOBS
-from trimtab.operator.audit import RECOMMENDATION_ANNOTATION, AuditRecorder
+from trimtab.operator.audit import AuditRecorder
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.policy.resolver import build_effective_policy

@@ -31,6 +31,7 @@ from trimtab.printable import shorten
 CHANGE_ANNOTATION = "trimtab.io/change"
 APPLIED_ANNOTATION = "trimtab.io/applied"
 REVERTED_ANNOTATION = "trimtab.io/reverted"
+RECOMMENDATION_ANNOTATION = "trimtab.io/recommendation"
 
 VERSION = 1
 MAX_BYTES = 16 << 10

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from trimtab.actuation.change_annotations import (
     APPLIED_ANNOTATION,
     CHANGE_ANNOTATION,
+    RECOMMENDATION_ANNOTATION,
     REVERTED_ANNOTATION,
 )
 from trimtab.actuation.hold import HOLD_ANNOTATION
@@ -36,7 +37,6 @@ from trimtab.kube.rest.resources import (
     STATEFUL_SETS,
     Resource,
 )
-from trimtab.operator.audit import RECOMMENDATION_ANNOTATION
 from trimtab.operator.webhook.registration import CONFIGURATION_NAME, MUTATING, VALIDATING
 from trimtab.plural import pluralize
 

@@ -13,7 +13,7 @@ from typing import Any, Never
 import msgspec
 import structlog
 
-from trimtab.actuation.change_annotations import read_change_annotations
+from trimtab.actuation.change_annotations import RECOMMENDATION_ANNOTATION, read_change_annotations
 from trimtab.actuation.decide.observation import State
 from trimtab.actuation.executor import ChangeExecutor, ReconcileResult, Requester, WrittenTransition
 from trimtab.actuation.hold import read_hold
@@ -32,7 +32,6 @@ from trimtab.store.write_queue import WriteQueue
 
 log = structlog.get_logger(__name__)
 
-RECOMMENDATION_ANNOTATION = "trimtab.io/recommendation"
 RECOMMENDATION_MANAGER = "trimtab.io-recommendation"
 MAX_PENDING = 10_000
 """The number of newest entries kept while the store is unavailable; a few megabytes."""

@@ -14,6 +14,9 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Never, TypeVar
 
+import msgspec
+
+from trimtab.actuation.change_annotations import RECOMMENDATION_ANNOTATION
 from trimtab.kube.cache.informer import Scope
 from trimtab.kube.cache.informer_set import InformerPort
 from trimtab.kube.cache.projection import Labels, ProjectionCache
@@ -298,6 +301,9 @@ class ClusterState:
             self._notify(found.key)
 
     def _workload_changed(self, old: Workload | None, new: Workload | None, /) -> None:
+        # Two leaders with different recommendations would answer each other's annotation at once, for ever.
+        if old and new and _has_new_recommendation_only(old, new):
+            return
         # Before the sync, walking up the owners of every listed object would cost a start more than it brings.
         if self._synced.is_set() and (found := new or old):
             self._notify((self.ownership.find_top_workload(found) or found).key)
@@ -357,6 +363,19 @@ class ClusterState:
 
 def _hard_limits(quota: ResourceQuota | None) -> tuple[ResourceList, ResourceList] | None:
     return (quota.hard_requests, quota.hard_limits) if quota else None
+
+
+def _has_new_recommendation_only(old: Workload, new: Workload) -> bool:
+    """Return whether two records of a workload differ only in the recommendation, which both have."""
+    texts = {dict(each.annotations).get(RECOMMENDATION_ANNOTATION) for each in (old, new)}
+    return (
+        None not in texts and len(texts) == 2 and _without_recommendation(old) == _without_recommendation(new)
+    )
+
+
+def _without_recommendation(workload: Workload) -> tuple[object, ...]:
+    others = tuple(each for each in workload.annotations if each[0] != RECOMMENDATION_ANNOTATION)
+    return msgspec.structs.astuple(msgspec.structs.replace(workload, annotations=others, version=0))
 
 
 def _scaler_spec(found: HorizontalPodAutoscaler | VerticalPodAutoscaler) -> object:

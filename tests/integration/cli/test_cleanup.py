@@ -7,10 +7,13 @@ import pytest
 
 from harness.cluster.cluster import Cluster
 from harness.cluster.namespaces import fresh_namespace
-from trimtab.actuation.change_annotations import APPLIED_ANNOTATION, CHANGE_ANNOTATION
+from trimtab.actuation.change_annotations import (
+    APPLIED_ANNOTATION,
+    CHANGE_ANNOTATION,
+    RECOMMENDATION_ANNOTATION,
+)
 from trimtab.actuation.hold import HOLD_ANNOTATION
 from trimtab.cli import run
-from trimtab.operator.audit import RECOMMENDATION_ANNOTATION
 
 Call = Callable[..., tuple[int, str]]
 

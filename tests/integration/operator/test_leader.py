@@ -16,6 +16,7 @@ from harness.e2e.informer_probe import eventually
 from harness.e2e.leader import Office, deployment, office
 from harness.faults.faultproxy import FaultProxy
 from harness.faults.faults import Asked, Fault, Kind
+from trimtab.actuation.change_annotations import RECOMMENDATION_ANNOTATION
 from trimtab.api.quantity import Quantity
 from trimtab.kube.auth import load_connection
 from trimtab.kube.kinds.workloads import WorkloadKey
@@ -31,7 +32,6 @@ from trimtab.kube.rest.resources import (
     REPLICA_SETS,
 )
 from trimtab.kube.rest.retry import RateLimiter, RetryPolicy
-from trimtab.operator.audit import RECOMMENDATION_ANNOTATION
 from trimtab.operator.policy.status_writer import WRITE_DELAY
 from trimtab.store import Store
 from trimtab.testing import ScriptedSource, steady

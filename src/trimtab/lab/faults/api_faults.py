@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from trimtab.actuation.change_annotations import (
+    RECOMMENDATION_ANNOTATION,
     ChangeAnnotations,
     decode_change_annotations,
     read_change_annotations,
@@ -35,7 +36,6 @@ from trimtab.lab.faults.records import Write
 from trimtab.lab.faults.worlds import MIB, WorldSpec
 from trimtab.lab.simulator.fake_cluster import SimulatedCluster
 from trimtab.lab.simulator.world import SimulatedWorld
-from trimtab.operator.audit import RECOMMENDATION_ANNOTATION
 
 T = TypeVar("T")
 
