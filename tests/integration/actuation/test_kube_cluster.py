@@ -448,12 +448,12 @@ async def test_executor_does_not_repeat_a_write_that_is_reverted_at_once(
 
 
 async def _attend(client: Client, namespace: str, fares: Callable[[str], bool]) -> list[str]:
-    """Report each pod as running or crashing by its CPU request, as a kubelet would; return the requests."""
+    """Report each pod as running or crashing by its memory request, as a kubelet would; return the requests."""
     pods = await client.list_objects(PODS, namespace=namespace)
-    asked = [pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] for pod in pods]
-    for pod, cpu in zip(pods, asked, strict=True):
+    asked = [pod["spec"]["containers"][0]["resources"]["requests"]["memory"] for pod in pods]
+    for pod, memory in zip(pods, asked, strict=True):
         status = pod_status(pod)
-        if not fares(cpu):
+        if not fares(memory):
             status["conditions"] = [{"type": "Ready", "status": "False"}]
             for each in status["containerStatuses"]:
                 each |= {"ready": False, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
@@ -485,15 +485,15 @@ async def test_executor_resizes_a_statefulset_whose_controller_waits_for_crashin
             while report is None or report.state != state or asked != [sizes, sizes]:
                 await driver.records.read(key)
                 report = await driver.actuator.reconcile(key, wanted, now=int(time.time()) + driver.ahead)
-                asked = await _attend(client, namespace, lambda cpu: cpu == well)
+                asked = await _attend(client, namespace, lambda memory: memory == well)
                 await asyncio.sleep(0.1)
 
     async with asyncio.timeout(60):
-        while await _attend(client, namespace, lambda _: True) != ["100m", "100m"]:
+        while await _attend(client, namespace, lambda _: True) != ["64Mi", "64Mi"]:
             await asyncio.sleep(0.1)
     await _attend(client, namespace, lambda _: False)
     more = desired_change({"web": AFTER}, is_urgent=True, **terms)
-    await until(more, WorkloadState.APPLIED, "250m", well="250m")
+    await until(more, WorkloadState.APPLIED, "96Mi", well="96Mi")
     driver.ahead += 86_400
     less = desired_change({"web": BEFORE}, needed_memory={"web": MIB}, **terms)
-    await until(less, WorkloadState.REVERTED, "250m", well="250m")
+    await until(less, WorkloadState.REVERTED, "96Mi", well="96Mi")
