@@ -8,12 +8,12 @@ import pytest
 
 from trimtab.kube.errors import Invalid
 from trimtab.kube.kinds.pods import Resources
-from trimtab.lab.faults.api_faults import MIB, ApiFaults, FaultyCluster
+from trimtab.lab.faults.api_faults import ApiFaults, FaultyCluster
 from trimtab.lab.faults.gate import ProcessGate
 from trimtab.lab.faults.plan import Fault, FaultInjector, FaultPlan
 from trimtab.lab.faults.records import Write
 from trimtab.lab.faults.trace import RunTrace
-from trimtab.lab.faults.worlds import draw_world
+from trimtab.lab.faults.worlds import MIB, draw_world
 from trimtab.lab.simulator.fake_cluster import SimulatedCluster
 from trimtab.lab.simulator.world import SimulatedWorld
 
