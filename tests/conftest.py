@@ -75,6 +75,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, T, T]:
         _in_own_process = False
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown() -> None:
+    """Permit processes: after the last test of a session, its teardown stops the clusters of other tests."""
+    global _in_own_process  # noqa: PLW0603
+    _in_own_process = False
+
+
 @pytest.fixture(autouse=True)
 def _restored_logs() -> Iterator[None]:
     """Restore the logging configuration: a command that runs within a test sets it for the whole process."""

@@ -1,4 +1,4 @@
-"""The Makefile: its targets expand, and name files, folders and modules that exist; documents name targets that exist."""
+"""The Makefile: its targets expand, and name files, folders and modules that exist."""
 
 from __future__ import annotations
 
@@ -12,12 +12,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text()
 TARGETS = re.findall(r"^([a-z-]+):.*## ", MAKEFILE, re.MULTILINE)
-PAGES = [
-    *ROOT.glob("*.md"),
-    *(ROOT / "docs").rglob("*.md"),
-    *(ROOT / "bench").glob("*.py"),
-    ROOT / "tests/README.md",
-]
 MADE = {".venv", "site", "build", "dist", "__pycache__"}
 """The folders that targets create."""
 
@@ -59,13 +53,6 @@ def _exists(module: str) -> bool:
         return find_spec(module) is not None
     except ModuleNotFoundError:
         return False
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_documents_name_targets_that_exist(page: Path) -> None:
-    named = re.findall(r"(?:`|^    |^)make ([a-z][a-z-]+)", page.read_text(), re.MULTILINE)
-    known = {*TARGETS, *re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE)}
-    assert [name for name in named if name not in known] == []
 
 
 def test_help_lists_every_target() -> None:

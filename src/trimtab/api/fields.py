@@ -44,6 +44,14 @@ def format_time(seconds: float) -> str:
     return _format_rfc3339(datetime.fromtimestamp(math.floor(seconds), UTC))
 
 
+def parse_time(text: str | None) -> float | None:
+    """Parse a time of a status; None if there is none or Python does not know it."""
+    try:
+        return None if text is None else datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None
+
+
 Time = Annotated[AwareDatetime, PlainSerializer(_format_rfc3339, when_used="always")]
 """A time, written to the second as `metav1.Time` is."""
 

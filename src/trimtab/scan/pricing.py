@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from unicodedata import category
 
 import yaml
@@ -18,10 +18,12 @@ from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.lab.scores import GIB
-from trimtab.operator.config.model import PriceSettings
 from trimtab.plugins import Settings
 from trimtab.prices import CPU_HOUR, GIB_HOUR, MONTH_HOURS
 from trimtab.yaml_documents import load_yaml
+
+if TYPE_CHECKING:
+    from trimtab.operator.config.model import PriceSettings
 
 _MAX_LENGTH = 8
 

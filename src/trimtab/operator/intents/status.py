@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from trimtab.actuation.deadlines import DEADLINES
-from trimtab.api.fields import format_time
+from trimtab.api.fields import format_time, parse_time
 from trimtab.api.intent import IntentStatus, ObjectiveVerdict
 from trimtab.api.meta import Document, build_condition, set_conditions
 from trimtab.api.model import upgrade_fields
@@ -111,14 +110,6 @@ def read_status(raw: bytes) -> Document:
     except (*DECODE_ERRORS, AttributeError, TypeError, ValueError):
         return {}
     return status
-
-
-def parse_time(text: str | None) -> float | None:
-    """Parse a time of a status; None if there is none or Python does not know it."""
-    try:
-        return None if text is None else datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return None
 
 
 def stable_fields(status: Document) -> Document:

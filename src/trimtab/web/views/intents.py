@@ -14,13 +14,13 @@ from typing import Any
 
 import msgspec
 
+from trimtab.api.fields import parse_time
 from trimtab.api.intent import IntentSpec
 from trimtab.intents.effects.fit import add_priors
 from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.effects.samples import decode_state
 from trimtab.intents.state import TargetState
 from trimtab.kube.kinds.custom import IntentKey
-from trimtab.operator.intents.status import parse_time, read_status
 from trimtab.operator.views import OperatorViews, PublishedIntent
 from trimtab.store import PlannerEvent, StoreError
 from trimtab.timing import is_recent
@@ -108,8 +108,7 @@ def _list_units(published: PublishedIntent) -> dict[str, str]:
 
 def _build_view(published: PublishedIntent, cached: _CachedIntent) -> IntentView:
     intent = published.record
-    status = read_status(intent.status)
-    spec = intent.spec
+    status, spec = published.status, intent.spec
     if spec is None:
         return IntentView(namespace=intent.namespace, name=intent.name, state=intent.problem)
     plan = status.get("plan") or {}
