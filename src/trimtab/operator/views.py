@@ -14,7 +14,6 @@ from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar
 
 from trimtab.actuation.effective_size import effective_containers
-from trimtab.api.meta import Document
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.objective import Goal
@@ -24,7 +23,6 @@ from trimtab.kube.kinds.pods import Container, Pod
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.kube.rest.object_client import ObjectClient
 from trimtab.operator.cluster_state import ClusterState
-from trimtab.operator.intents.status import read_status
 from trimtab.operator.policy.resolver import PolicyResolver
 from trimtab.operator.policy.status import WorkloadOutcome
 from trimtab.operator.policy.status_writer import PolicyStatusWriter
@@ -110,11 +108,6 @@ class PublishedIntent:
     goal: Goal | None = None
     """The goal that the learned effects belong to; None before the first cycle, and for an invalid spec."""
     effects: EffectModels = field(default_factory=EffectModels)
-
-    @property
-    def status(self) -> Document:
-        """The status of the Intent; empty where the operator cannot have written it."""
-        return read_status(self.record.status)
 
 
 class IntentViews:

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from trimtab.kube.kinds.custom import upgrade_intent_status
 from trimtab.lab.faults.previous_version import downgrade_status, downgrade_store
-from trimtab.operator.intents.status import upgrade_status
 from trimtab.store import Store
 
 
@@ -42,4 +42,4 @@ def test_status_of_the_previous_version_is_read() -> None:
     old = msgspec.json.decode(downgrade_status(msgspec.json.encode(status)))
     assert "performedAt" in old["plan"]
     assert old["objectives"][0]["wanted"] == 0.5
-    assert upgrade_status(old) == status
+    assert upgrade_intent_status(old) == status

@@ -18,9 +18,11 @@ from trimtab.api import Intent as IntentKind
 from trimtab.api import KPIProfile as KPIProfileKind
 from trimtab.api import NodeQoSPolicy
 from trimtab.api.errors import InvalidObjectError
-from trimtab.api.intent import IntentSpec, TargetRef
+from trimtab.api.intent import IntentSpec, IntentStatus, TargetRef
 from trimtab.api.kind import Kind
 from trimtab.api.kpiprofile import KPIProfileSpec
+from trimtab.api.meta import Document
+from trimtab.api.model import upgrade_fields
 from trimtab.api.nodeqospolicy import NodeQoSPolicySpec
 from trimtab.kube.cache.interning import Memo
 from trimtab.kube.cache.projection import (
@@ -30,6 +32,7 @@ from trimtab.kube.cache.projection import (
     parse_resource_version,
     to_unix_seconds,
 )
+from trimtab.kube.errors import DECODE_ERRORS
 from trimtab.kube.kinds.workloads import WorkloadKey, qualify_kind
 
 S = TypeVar("S")
@@ -110,8 +113,28 @@ class IntentRecord(CustomResource[IntentSpec], frozen=True, eq=False):
         """The workload that the intent targets; it need not exist."""
         return resolve_target_key(self.spec.target_ref, self.namespace) if self.spec else None
 
+    def read_status(self) -> Document:
+        """Return the stored status; empty where the operator cannot have written it.
+
+        Whoever may write the status can store anything: the API server accepts the 31st of February.
+        """
+        try:
+            status = upgrade_intent_status(msgspec.json.decode(self.status) or {})
+            IntentStatus.model_validate(status)
+        except (*DECODE_ERRORS, AttributeError, TypeError, ValueError):
+            return {}
+        return status
+
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+def upgrade_intent_status(status: Document) -> Document:
+    """Return a status with the fields of the first version under their present names.
+
+    The status is also the loop's memory: without the old `performedAt`, an upgrade would end a cool-down early.
+    """
+    return upgrade_fields(IntentStatus, status)[0]
 
 
 def resolve_target_key(target: TargetRef, namespace: str) -> WorkloadKey:

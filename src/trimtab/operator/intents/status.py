@@ -10,16 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from trimtab.actuation.deadlines import DEADLINES
 from trimtab.api.fields import format_time, parse_time
-from trimtab.api.intent import IntentStatus, ObjectiveVerdict
+from trimtab.api.intent import ObjectiveVerdict
 from trimtab.api.meta import Document, build_condition, set_conditions
-from trimtab.api.model import upgrade_fields
 from trimtab.intents.actuator import IntentAction
 from trimtab.intents.planner import Plan
-from trimtab.kube.errors import DECODE_ERRORS
 from trimtab.kube.kinds.custom import IntentRecord
 from trimtab.operator.intents.observer import IntentObservation
 
@@ -89,27 +85,6 @@ def objectives_met_since(status: Mapping[str, Any], *, now: float) -> float | No
     if not objectives or any(each.get("verdict") != ObjectiveVerdict.MET for each in objectives):
         return None
     return max(_parse_past_time(each.get("since"), now) or now for each in objectives)
-
-
-def upgrade_status(status: Document) -> Document:
-    """Return a status with the fields of the first version under their present names.
-
-    The status is also the loop's memory: without the old `performedAt`, an upgrade would end a cool-down early.
-    """
-    return upgrade_fields(IntentStatus, status)[0]
-
-
-def read_status(raw: bytes) -> Document:
-    """Return the stored status of an Intent; empty where the operator cannot have written it.
-
-    Whoever may write the status can store anything: the API server accepts the 31st of February.
-    """
-    try:
-        status = upgrade_status(msgspec.json.decode(raw) or {})
-        IntentStatus.model_validate(status)
-    except (*DECODE_ERRORS, AttributeError, TypeError, ValueError):
-        return {}
-    return status
 
 
 def stable_fields(status: Document) -> Document:

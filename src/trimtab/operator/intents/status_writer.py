@@ -27,7 +27,6 @@ from trimtab.operator.intents.status import (
     IntentOutcome,
     build_intent_status,
     build_invalid_status,
-    read_status,
     stable_fields,
 )
 from trimtab.operator.policy.status_writer import EventSink
@@ -61,7 +60,7 @@ class IntentStatusWriter:
         written = self._statuses.get(intent.key)
         if written is not None and written[0] == intent.uid:
             return written[1]
-        return read_status(intent.status)
+        return intent.read_status()
 
     def forget_all_but(self, intents: Container[IntentKey]) -> None:
         self._statuses = {key: written for key, written in self._statuses.items() if key in intents}

@@ -108,7 +108,7 @@ def _list_units(published: PublishedIntent) -> dict[str, str]:
 
 def _build_view(published: PublishedIntent, cached: _CachedIntent) -> IntentView:
     intent = published.record
-    status, spec = published.status, intent.spec
+    status, spec = intent.read_status(), intent.spec
     if spec is None:
         return IntentView(namespace=intent.namespace, name=intent.name, state=intent.problem)
     plan = status.get("plan") or {}
