@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from trimtab.web.model import NodeSummary
-from trimtab.web.views.table_query import PAGE_SIZE, parse_page, toggle_sort
+from trimtab.web.views.table_query import PAGE_SIZE, Page, SortedQuery, parse_page, toggle_sort
 
 CELL, GAP = 9, 1
 LEVELS = 5
@@ -36,14 +36,12 @@ COLUMNS: Mapping[str, NodeColumn] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class NodeQuery:
-    """The query of a viewer; invalid values become the defaults."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeQuery(SortedQuery):
+    """The query of a viewer for nodes; invalid values become the defaults."""
 
-    text: str = ""
     sort: str = DEFAULT
     """The sort column, name, pods or one of `COLUMNS`, with a leading - for descending order."""
-    page: int = 1
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> NodeQuery:
@@ -53,14 +51,6 @@ class NodeQuery:
             sort=sort if sort.removeprefix("-") in {*COLUMNS, "name", "pods"} else DEFAULT,
             page=parse_page(given),
         )
-
-    @property
-    def descending(self) -> bool:
-        return self.sort.startswith("-")
-
-    @property
-    def column(self) -> str:
-        return self.sort.removeprefix("-")
 
     @property
     def heat(self) -> NodeColumn:
@@ -82,21 +72,12 @@ class HeatMap:
     """The path by the colour's name, `0` to `4` or unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodePage:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePage(Page):
+    """One page of the matching nodes, with the heat map of all of them."""
+
     rows: Sequence[NodeSummary]
-    total: int
-    number: int
-    pages: int
     heat_map: HeatMap
-
-    @property
-    def first(self) -> int:
-        return (self.number - 1) * PAGE_SIZE + 1 if self.total else 0
-
-    @property
-    def last(self) -> int:
-        return min(self.number * PAGE_SIZE, self.total)
 
 
 def select_page(nodes: Sequence[NodeSummary], query: NodeQuery) -> NodePage:

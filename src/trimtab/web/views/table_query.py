@@ -50,17 +50,51 @@ def toggle_sort(sort: str, column: str, *, ascending_first: AbstractSet[str]) ->
     return other if sort == first else first
 
 
-@dataclass(frozen=True, slots=True)
-class TableQuery:
-    """The query of a viewer; invalid values become the defaults."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SortedQuery:
+    """The part of a viewer's query that all tables have."""
 
     text: str = ""
+    sort: str = ""
+    """The sort column, with a leading - for descending order."""
+    page: int = 1
+
+    @property
+    def descending(self) -> bool:
+        return self.sort.startswith("-")
+
+    @property
+    def column(self) -> str:
+        return self.sort.removeprefix("-")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """The place of a page among all matching rows."""
+
+    total: int
+    """The number of all matching rows."""
+    number: int
+    pages: int
+
+    @property
+    def first(self) -> int:
+        return (self.number - 1) * PAGE_SIZE + 1 if self.total else 0
+
+    @property
+    def last(self) -> int:
+        return min(self.number * PAGE_SIZE, self.total)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableQuery(SortedQuery):
+    """The query of a viewer for workloads; invalid values become the defaults."""
+
     state: str = ""
     namespace: str = ""
     risk: bool = False
     sort: str = DEFAULT
     """The sort column from `SORTS`, with a leading - for descending order."""
-    page: int = 1
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> TableQuery:
@@ -74,37 +108,17 @@ class TableQuery:
             page=parse_page(given),
         )
 
-    @property
-    def descending(self) -> bool:
-        return self.sort.startswith("-")
-
-    @property
-    def column(self) -> str:
-        return self.sort.removeprefix("-")
-
     def toggle_sort(self, column: str) -> str:
         return toggle_sort(self.sort, column, ascending_first={"name", "state"})
 
 
-@dataclass(frozen=True, slots=True)
-class TablePage:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePage(Page):
     """One page of the matching workloads."""
 
     rows: Sequence[WorkloadRow]
-    total: int
-    """The number of all matching workloads."""
-    number: int
-    pages: int
     cost: float
     saving: float
-
-    @property
-    def first(self) -> int:
-        return (self.number - 1) * PAGE_SIZE + 1 if self.total else 0
-
-    @property
-    def last(self) -> int:
-        return min(self.number * PAGE_SIZE, self.total)
 
 
 class WorkloadTable:
