@@ -15,6 +15,7 @@ from trimtab.actuation.change_annotations import (
 from trimtab.actuation.hold import HOLD_ANNOTATION
 from trimtab.actuation.pod_options import OPTIONS_ANNOTATION
 from trimtab.api import GROUP, KINDS
+from trimtab.cli._common.operator_check import LEASE
 from trimtab.cli._common.scan_options import friendly_errors
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection
@@ -44,7 +45,7 @@ SECRETS = Resource("", "v1", "secrets", "Secret")
 WORKLOADS = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, REPLICA_SETS, CRON_JOBS, JOBS, PODS)
 OWN_ANNOTATIONS = (CHANGE_ANNOTATION, APPLIED_ANNOTATION, REVERTED_ANNOTATION, RECOMMENDATION_ANNOTATION)
 """The annotations in which the operator keeps its state; all others of the group are written by people."""
-LEASE, WEBHOOK_SECRET = "trimtab-operator", "trimtab-webhook"
+WEBHOOK_SECRET = "trimtab-webhook"  # noqa: S105 - a name
 PROCESSES = "app.kubernetes.io/name=trimtab,app.kubernetes.io/component in (operator,agent)"
 
 

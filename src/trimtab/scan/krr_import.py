@@ -31,7 +31,7 @@ ELSEWHERE = {
     "prometheus_url": "see metricsSource.settings.url of the operator's configuration, or --prometheus of scan",
     "context": "see --context of the commands",
     "timeframe_duration": "see learning.step of the operator's configuration, or --step of scan",
-    "cpu_limit": "see updateStrategy.limitPolicy of the policy",
+    "cpu_limit": "see spec.limitPolicy of the policy",
     "formatter": "see --output of scan",
     "f": "see --output of scan",
     "allow_hpa": "updateStrategy.hpaMode decides how a workload with an HPA is sized",
