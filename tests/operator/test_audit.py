@@ -172,6 +172,23 @@ async def test_audit_names_who_wrote_a_row_whose_response_was_lost(store: Store)
     ]
 
 
+async def test_audit_gives_the_end_of_a_change_the_reason_of_its_start(store: Store) -> None:
+    """An Intent starts a change for latency, and its later cycles only bring pods to the size."""
+    world = World(template={"web": resources(100, 64)}, replicas=2)
+    audited_world = AuditedWorld(world, store)
+    wanted = desired_change({"web": resources(200, 96)}, canary=QUICK)
+    for reason in ("latency", *["pods are brought to the size"] * 10):
+        requester = Requester(intent="shop/web", reason=reason)
+        found = await audited_world.executor.reconcile(KEY, wanted, now=world.now, requester=requester)
+        assert found
+        audited_world.recorder.record_result(world.workload, found)
+        world.pass_time(30)
+    assert [(each.what, each.why) for each in await audited_world.history()] == [
+        ("applying", "latency"),
+        ("applied", "latency"),
+    ]
+
+
 async def test_audit_records_no_end_of_a_change_whose_annotations_are_gone(store: Store) -> None:
     world = World(template={"web": resources(100, 64)}, replicas=2)
     audited_world = AuditedWorld(world, store)

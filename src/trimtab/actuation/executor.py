@@ -105,7 +105,7 @@ class WrittenTransition:
     before: ChangeAnnotations
     after: ChangeAnnotations
     requester: Requester
-    """The requester of the reconcile that wrote it, even if another one found that it had arrived."""
+    """The requester that started the change, where this process knows it, even if another one completed it."""
     at: int
     """The time of that reconcile, in seconds since 1970."""
 
@@ -142,6 +142,8 @@ class _Memory:
     """The rows whose annotations were written in this reconcile."""
     requester: Requester = UNKNOWN_REQUESTER
     """The requester of this reconcile."""
+    started: tuple[str, Requester] | None = None
+    """The change that this process started last, and its requester."""
     unconfirmed: tuple[WrittenTransition, int] | None = None
     """The row whose annotations were sent, and to which version, while it is unknown whether they arrived."""
     is_current: bool = False
@@ -153,6 +155,14 @@ class _Memory:
         has_change = self.annotations is not None and self.annotations.change is not None
         waits = self.local.unsettled_since or self.local.rejections or self.slots or self.failures
         return bool(has_change or waits or self.is_current or self.unconfirmed)
+
+    def find_requester(self, before: ChangeAnnotations, after: ChangeAnnotations) -> Requester:
+        """Return who asked for the change of a transition, and remember it where the change starts."""
+        if before.change is None and after.change is not None:
+            self.started = after.change.id, self.requester
+        if before.change is not None and self.started and self.started[0] == before.change.id:
+            return self.started[1]
+        return self.requester
 
     def record_failure(self, *, first: int) -> int:
         """Count a failure and return the seconds until the next attempt, after the first failure `first`."""
@@ -406,7 +416,7 @@ class ChangeExecutor:
                     decision.target,
                     observation.annotations,
                     after,
-                    memory.requester,
+                    memory.find_requester(observation.annotations, after),
                     observation.now,
                 )
                 # Before the request: its response may be lost although the server wrote the annotations.

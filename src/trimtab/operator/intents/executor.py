@@ -159,7 +159,7 @@ class PlanExecutor:
             workload,
             annotations.change.after if annotations.change else {},
             now,
-            reason="pods that do not have the size in effect",
+            reason="pods are brought to the size in effect",
         )
 
     async def relieve_oom(
