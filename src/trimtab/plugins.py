@@ -32,6 +32,10 @@ class Settings(DocumentedModel):
     """The fields that name something installed or the path of a file. Objects of a cluster may give names only: a path
     would have the operator open any of its files for whoever may write a policy."""
 
+    usage_factors: ClassVar[Mapping[str, float]] = {}
+    """The fields that multiply what was used, each with the number that is added to its value first: 1 for a margin.
+    The operator's `limits.maxSafetyFactor` bounds what a policy sets."""
+
 
 class Plugin(Protocol):
     """The interface that the classes of all families share."""
@@ -104,6 +108,18 @@ class Family(Generic[P]):
             if isinstance(value, str) and not _INSTALLED_NAME.fullmatch(value):
                 return f"{field}: must be the name of what is installed, such as {self._default(name, field)!r}, not a path"
         return ""
+
+    def list_usage_factors(self, name: str, given: Mapping[str, Any]) -> dict[str, float]:
+        """Return by how much the settings that are given multiply what was used; nothing for settings that are invalid."""
+        try:
+            settings = self.parse_settings(name, given)
+        except TrimtabError:
+            return {}
+        stated = {field: getattr(settings, field) for field in settings.usage_factors if field in given}
+        return {
+            field: settings.usage_factors[field] + (max(value) if isinstance(value, tuple) else value)
+            for field, value in stated.items()
+        }
 
     def _default(self, name: str, field: str) -> Any:
         return self.load_type(name).settings_type.model_fields[field].default

@@ -51,17 +51,24 @@ class BoostDecision:
     recheck_at: int | None = None
 
 
-def decide_boost(pod: Pod, own: Sizes, rule: StartupBoost, *, now: int) -> BoostDecision:
+def decide_boost(
+    pod: Pod, own: Sizes, rule: StartupBoost, *, now: int, limits: SizeLimits = NO_LIMITS
+) -> BoostDecision:
     """Return more CPU while the pod starts, and its own size once it is ready or its time is over."""
     if _is_starting(pod, rule, now=now):
-        raised = raise_cpu(own, rule.factor)
+        raised = _boost(own, rule, limits)
         return BoostDecision(raised if has_size(pod, own) and raised != own else None, _boost_end(pod, rule))
     return BoostDecision(own if has_more_cpu(pod, own) else None)
 
 
-def is_boosted(pod: Pod, own: Sizes, rule: StartupBoost, *, now: int) -> bool:
+def is_boosted(pod: Pod, own: Sizes, rule: StartupBoost, *, now: int, limits: SizeLimits = NO_LIMITS) -> bool:
     """Return whether the pod is starting and has more CPU for that, even if its template sets it."""
-    return _is_starting(pod, rule, now=now) and has_size(pod, raise_cpu(own, rule.factor))
+    return _is_starting(pod, rule, now=now) and has_size(pod, _boost(own, rule, limits))
+
+
+def _boost(own: Sizes, rule: StartupBoost, limits: SizeLimits) -> dict[str, Resources]:
+    # A boost is written into no annotation, so that nothing else bounds it.
+    return limits.clamp(raise_cpu(own, rule.factor), template=own)
 
 
 def _is_starting(pod: Pod, rule: StartupBoost, *, now: int) -> bool:

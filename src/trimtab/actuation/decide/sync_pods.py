@@ -126,12 +126,15 @@ def sync_during_change(observation: Observation) -> Iterator[ChangeAction]:
     if not observation.pod_sync.enabled:
         return
     assignment, rule = _build_assignment(observation), observation.strategy.startup_boost
+    limits = observation.desired.size_limits
     for pod in observation.live:
         # Those pods get another size from the change itself, or from its revert.
         is_reverted = change.phase is Phase.REVERTING and has_size(pod, change.after)
         if pod.name in change.canaries or is_reverted:
             continue
-        boosted = rule and is_boosted(pod, assignment.boostable_size(pod), rule, now=observation.now)
+        boosted = rule and is_boosted(
+            pod, assignment.boostable_size(pod), rule, now=observation.now, limits=limits
+        )
         if (
             assignment.needs_sync(pod)
             and not boosted
@@ -193,12 +196,12 @@ def _resize(observation: Observation, pod: Pod, wanted: Sizes) -> ResizePod | No
 def _wanted_size(
     observation: Observation, assignment: Assignment, pod: Pod
 ) -> tuple[Sizes | None, int | None]:
-    now, rule = observation.now, observation.strategy.startup_boost
+    now, rule, limits = observation.now, observation.strategy.startup_boost, observation.desired.size_limits
     boostable = assignment.boostable_size(pod) if rule else {}
-    boosted = rule and boostable and is_boosted(pod, boostable, rule, now=now)
+    boosted = rule and boostable and is_boosted(pod, boostable, rule, now=now, limits=limits)
     if assignment.needs_sync(pod) and not boosted:
         return assignment.assigned_size(pod), None
     if not rule or not boostable:
         return None, None
-    found = decide_boost(pod, boostable, rule, now=now)
+    found = decide_boost(pod, boostable, rule, now=now, limits=limits)
     return found.sizes, found.recheck_at

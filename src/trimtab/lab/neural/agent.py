@@ -45,6 +45,7 @@ class AgentStrategySettings(Settings):
     """The name of the agent."""
 
     file_fields: ClassVar = ("weights",)
+    usage_factors: ClassVar = {"oom_bump": 0.0}
 
     weights: str = "ppo"
     """The agent: ppo or sac, which ship with Trimtab and lose to unchanged requests on workloads of other kinds than they

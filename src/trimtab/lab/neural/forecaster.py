@@ -61,6 +61,7 @@ class ForecasterSettings(Settings):
     """Settings of the strategy."""
 
     file_fields: ClassVar = ("weights",)
+    usage_factors: ClassVar = {"oom_bump": 0.0}
 
     weights: str = "forecaster"
     """The network: the one that ships with Trimtab, or the path of an .npz file that `trimtab train` has written."""

@@ -24,6 +24,7 @@ from trimtab.api.optimizationpolicy import (
 )
 from trimtab.api.optimizationpolicy.metrics_config import DEFAULT_SAFETY_FACTOR
 from trimtab.api.quantity import Quantity
+from trimtab.sizing.strategy import STRATEGIES
 
 _SYSTEM_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease")
 
@@ -41,7 +42,8 @@ class OrganisationLimits(ApiModel):
     """The maximum memory that a policy or an Intent may let a container have, with the same rules as maxCpu."""
 
     max_safety_factor: Annotated[Number, Field(ge=1, le=10)] = 10.0
-    """The largest metricsConfig.safetyFactor of a policy."""
+    """The largest metricsConfig.safetyFactor of a policy, and the largest factor or margin (1.5 for a margin of 0.5) in its
+    strategy.settings."""
 
     forbidden_modes: Annotated[tuple[PolicyMode, ...], UniqueItems()] = ()
     """The modes that no policy may have; [Auto] restricts the operator to recommendations, and Intents to reports."""
@@ -68,14 +70,12 @@ class OrganisationLimits(ApiModel):
             yield f"spec.mode: {spec.mode} is forbidden by your organisation; use {allowed or 'no policy'}"
         if spec.strategy_name in self.forbidden_strategies:
             yield f"spec.strategy.name: {spec.strategy_name} is forbidden by your organisation; use another"
-        factor = spec.metrics_config.safety_factor
-        if factor is None and spec.strategy_name == PERCENTILE_STRATEGY:
-            factor = DEFAULT_SAFETY_FACTOR
-        if factor is not None and factor > self.max_safety_factor:
-            yield (
-                f"spec.metricsConfig.safetyFactor: {factor:g} is above the limit of your "
-                f"organisation; use at most {self.max_safety_factor:g}"
-            )
+        for path, factor in _iter_usage_factors(spec):
+            if factor > self.max_safety_factor:
+                yield (
+                    f"spec.{path}: {factor:g} is above the limit of your "
+                    f"organisation; use at most {self.max_safety_factor:g}"
+                )
         for path, stated, most in self._iter_bounds(spec):
             yield from _check_bound(path, stated, most)
 
@@ -105,6 +105,17 @@ class OrganisationLimits(ApiModel):
                 yield f"{path}/cpu", bounds.cpu, self.max_cpu
             if self.max_memory is not None and bounds.memory is not None:
                 yield f"{path}/memory", bounds.memory, self.max_memory
+
+
+def _iter_usage_factors(spec: OptimizationPolicySpec) -> Iterator[tuple[str, float]]:
+    """Iterate over the factors by which a policy multiplies what was used, by their path in `spec`."""
+    settings, factor = spec.strategy.settings, spec.metrics_config.safety_factor
+    if factor is None and spec.strategy_name == PERCENTILE_STRATEGY and "safety_factor" not in settings:
+        factor = DEFAULT_SAFETY_FACTOR
+    if factor is not None:
+        yield "metricsConfig.safetyFactor", factor
+    for field, stated in STRATEGIES.list_usage_factors(spec.strategy_name, settings).items():
+        yield f"strategy.settings.{field}, as a factor", stated
 
 
 def _check_bound(path: str, stated: Bounds, most: Quantity) -> Iterator[str]:

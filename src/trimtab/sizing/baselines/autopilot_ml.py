@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,8 @@ OOM_WINDOW, OOM_SLICES, OOM_MARGIN = 48 * HOUR, 8, 1.1
 
 class AutopilotMlSettings(Settings):
     """The models, and the cost of their mistakes."""
+
+    usage_factors: ClassVar = {"margins": 1.0}
 
     half_lives: tuple[Annotated[float, Field(ge=1)], ...] = Field(
         default=(3 * HOUR, 12 * HOUR, 48 * HOUR), min_length=1, max_length=8

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import ClassVar
 
 import numpy as np
 from numba import njit
@@ -75,6 +76,8 @@ class OomTolerance(StrEnum):
 
 class AutopilotWindowSettings(Settings):
     """The settings of `autopilot-window`, with the paper's values where it gives them."""
+
+    usage_factors: ClassVar = {"margin": 1.0}
 
     cpu_quantile: float = Field(default=0.95, ge=0.5, le=1)
     """The share of the CPU load that is served within the request."""

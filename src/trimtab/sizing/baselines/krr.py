@@ -8,6 +8,7 @@ highest sample and that with twice the buffer. Its merging of pods is not includ
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -25,6 +26,8 @@ ROUNDING_TOLERANCE = 1e-9
 
 class KrrSettings(Settings):
     """The settings of `krr`, with its defaults."""
+
+    usage_factors: ClassVar = {"memory_buffer": 1.0, "oom_buffer": 1.0}
 
     cpu_quantile: float = Field(default=0.95, gt=0, le=1)
     """The quantile of CPU usage that is requested."""

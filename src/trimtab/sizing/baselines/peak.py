@@ -8,6 +8,7 @@ the container had.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -33,6 +34,8 @@ MEMORY_BUCKETS = build_exponential_buckets(first=5 * 2.0**20, growth=0.05, most=
 
 class PeakSettings(Settings):
     """The settings of `peak`, with koordlet's defaults."""
+
+    usage_factors: ClassVar = {"margin": 1.0}
 
     cpu_quantile: float = Field(default=0.95, ge=LOW_QUANTILE, le=1)
     """The quantile of CPU usage that counts as its peak."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +45,8 @@ OOM_WINDOW, OOM_SLICES, OOM_MARGIN = 2 * DAY, 8, 1.1
 
 class SeasonalSettings(Settings):
     """The settings of `seasonal`: how long it remembers, and its margins."""
+
+    usage_factors: ClassVar = {"cpu_margin": 1.0, "memory_margin": 1.0}
 
     bin: float = Field(default=HOUR, ge=60)
     """Seconds of one bin, which is kept as one number."""

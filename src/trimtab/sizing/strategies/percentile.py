@@ -7,6 +7,7 @@ is kept. An OOM kill counts as a sample of what the container had.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -19,6 +20,8 @@ from trimtab.sizing.strategy import Strategy, TargetRange, Targets
 
 class PercentileSettings(Settings):
     """The settings of `percentile`, with OptiPod's defaults: P90 and a fifth, over a day."""
+
+    usage_factors: ClassVar = {"safety_factor": 0.0}
 
     quantile: float = Field(default=0.9, gt=0, le=1)
     """The quantile of usage that is requested: 0.5, 0.9, 0.99 or any other; 1 is the maximum."""

@@ -139,6 +139,8 @@ COMPLETE_SHARE = 0.9
 class TrimtabSettings(Settings):
     """The settings of `trimtab`. The defaults suit a cluster that nobody has tuned."""
 
+    usage_factors: ClassVar = {"oom_bump": 0.0}
+
     cpu_risk: float = Field(default=0.02, gt=0, lt=1)
     """The share of time in which a container may need more CPU than it requests: less risk, more cost."""
     memory_risk: float = Field(default=0.2, gt=0)

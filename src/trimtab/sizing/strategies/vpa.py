@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +46,8 @@ MEMORY_BUCKETS = histogram.build_exponential_buckets(first=1e7, growth=0.05, mos
 
 class VpaSettings(Settings):
     """The flags of the recommender, with its defaults."""
+
+    usage_factors: ClassVar = {"margin": 1.0, "oom_bump_ratio": 0.0}
 
     target_percentile: float = Field(default=0.9, gt=0, lt=1)
     """The percentile of usage that is requested."""
