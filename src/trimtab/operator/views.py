@@ -94,6 +94,8 @@ class WorkloadView:
     """The containers with the sizes that they have in effect."""
     policy: PolicyView | None = None
     """The policy that applies; None if no policy selects the workload."""
+    intent: str = ""
+    """The Intent that controls its replicas and sizes; empty if there is none."""
     outcome: WorkloadOutcome | None = None
     """The result of the last reconcile; None before the first one, and without a policy."""
     evidence: Mapping[str, Evidence] = field(default_factory=dict)
@@ -208,9 +210,8 @@ class WorkloadViewPublisher:
             self._remove(key)
             return
         pods, policy = self._cluster_state.list_pods(workload), self._policy_resolver.resolve(workload)
-        sync = self._policy_resolver.pod_sync(
-            workload, policy, pods, intent=self._controlling_intent_name(key)
-        )
+        intent = self._controlling_intent_name(key)
+        sync = self._policy_resolver.pod_sync(workload, policy, pods, intent=intent)
         self.views.publish(
             key,
             WorkloadView(
@@ -225,6 +226,7 @@ class WorkloadViewPublisher:
                 )
                 if policy
                 else None,
+                intent=intent,
                 outcome=self._status_writer.get_outcome(key),
                 evidence=self._evidence.get(key, {}) if policy else {},
             ),

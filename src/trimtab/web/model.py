@@ -124,8 +124,10 @@ class WorkloadRow(ViewRecord, frozen=True, kw_only=True):
     policy: str = ""
     """The policy that selects the workload; empty if none does."""
     mode: str = ""
+    intent: str = ""
+    """The Intent that controls the workload; empty if there is none."""
     state: str
-    """The state as in the policy's status: Applied, Applying, Recommended, …; Unmanaged without a policy."""
+    """The state as in the policy's status: Applied, Applying, Recommended, …; Unmanaged without a policy or an Intent."""
     reason: str = ""
     pods: int = 0
     has: ResourceSize = ResourceSize()

@@ -7,6 +7,11 @@ from msgspec.structs import replace
 
 from harness.builders.objects import node
 from harness.builders.records import project_object, workload
+from trimtab.actuation.change_annotations import (
+    AppliedSizes,
+    ChangeAnnotations,
+    encode_change_annotations,
+)
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec, PolicyMode
 from trimtab.kube.kinds.nodes import node_projection
 from trimtab.kube.kinds.pods import pod_projection
@@ -50,6 +55,22 @@ def test_finished_job_costs_nothing() -> None:
     evidence = Evidence(run_seconds=3600, first_sample_at=NOW - 7200, last_sample_at=NOW - 3600)
     view = WorkloadView(workload=found, containers=found.containers, evidence={"app": evidence})
     assert build_row(view, {}, prices=ResourcePrices(), now=NOW).cost == 0.0
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_workload_of_an_intent_has_the_state_of_its_change(*, applied: bool) -> None:
+    found = workload("api", containers=(CORE,))
+    sizes = {"app": found.containers[0].resources}
+    done = AppliedSizes(id="a", at=int(NOW) - 60, sizes=sizes, template=sizes)
+    annotations = encode_change_annotations(
+        ChangeAnnotations(applied=done if applied else None), uid=found.uid
+    )
+    view = WorkloadView(
+        workload=replace(found, annotations=tuple(annotations.items())), intent="shop/fast-api"
+    )
+    shown = build_row(view, {}, prices=ResourcePrices(), now=NOW)
+    expected = ("Applied", NOW - 60) if applied else ("Pending", None)
+    assert (shown.intent, (shown.state, shown.changed)) == ("shop/fast-api", expected)
 
 
 @pytest.mark.parametrize(

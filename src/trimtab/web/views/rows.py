@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
+from trimtab.actuation.change_annotations import ChangeAnnotations, read_change_annotations
 from trimtab.actuation.hold import read_hold
+from trimtab.api.optimizationpolicy import WorkloadState
 from trimtab.kube.kinds.custom import NodeReport
 from trimtab.kube.kinds.nodes import Node, NodeResources
 from trimtab.kube.kinds.pod_requests import pod_requests
@@ -52,6 +54,8 @@ def build_row(
     cost = sum(prices.price_requests(each.resources) for each in containers) * instances
     wanted = [should.get(each.name, each.resources) for each in containers]
     hold = read_hold(workload.annotations)
+    # An Intent publishes no outcome: the annotations of the workload show what it changed.
+    annotations = read_change_annotations(workload) if view.intent and not outcome else None
     sampled_pods = [used[key.namespace, pod] for pod in view.pods if (key.namespace, pod) in used]
     return WorkloadRow(
         kind=key.kind,
@@ -59,7 +63,8 @@ def build_row(
         name=key.name,
         policy=policy.name if policy else "",
         mode=policy.spec.mode.value if policy else "",
-        state=outcome.state.value if outcome else "Pending" if policy else UNMANAGED,
+        intent=view.intent,
+        state=outcome.state.value if outcome else _state_without_outcome(view, annotations),
         reason=outcome.reason if outcome else "",
         pods=len(view.pods),
         has=sum_sizes(each.resources for each in containers),
@@ -72,9 +77,21 @@ def build_row(
         cost=cost,
         saving=cost - sum(map(prices.price_requests, wanted)) * instances if should else 0.0,
         risks=tuple(risks),
-        changed=outcome.applied_at if outcome else None,
+        changed=outcome.applied_at
+        if outcome
+        else annotations.applied.at
+        if annotations and annotations.applied
+        else None,
         pinned=str(hold) if hold else "",
     )
+
+
+def _state_without_outcome(view: WorkloadView, annotations: ChangeAnnotations | None) -> str:
+    if annotations and annotations.change:
+        return WorkloadState.APPLYING
+    if annotations and annotations.applied:
+        return WorkloadState.APPLIED
+    return WorkloadState.PENDING if view.policy or view.intent else UNMANAGED
 
 
 def _running_share(evidence: Evidence, *, now: float) -> float:
