@@ -14,11 +14,11 @@ import re
 import sys
 import tokenize
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.texts import ROOT, docstrings, source_files, user_strings
+from tools.texts import ROOT, Text, docstrings, source_files, strings_of_module, template_strings, walk
 
 FOLDERS = ("src", "tests", "bench", "examples", "tools")
 CONFIGURATION_FOLDERS = ("deploy", "charts", "examples")
@@ -66,9 +66,7 @@ def check() -> Iterator[str]:
     retired = RetiredWords.load()
     for folder in FOLDERS:
         yield from _check_folder(folder, retired)
-    for string in user_strings():
-        if word := retired.find(string.content):
-            yield f"{string}  <- retired word {word!r}"
+    yield from _check_strings(template_strings(), retired)
     for path in _configuration_files():
         yield from _check_texts(path, retired)
 
@@ -79,9 +77,12 @@ def _check_folder(folder: str, retired: RetiredWords) -> Iterator[str]:
     modules_by_class: dict[str, list[str]] = defaultdict(list)
     for path in source_files(folder):
         source, place = path.read_text(), str(path.relative_to(ROOT))
-        yield from check_module(source, place, retired)
         tree = ast.parse(source)
-        texts += ((f"{place}:{line}", text) for line, text in docstrings(tree))
+        nodes = walk(tree)
+        yield from _check_nodes(nodes, source, place, retired)
+        if folder == "src":
+            yield from _check_strings(strings_of_module(path, nodes), retired)
+        texts += ((f"{place}:{line}", text) for line, text in docstrings(nodes))
         for node in tree.body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 modules_by_class[node.name].append(place)
@@ -93,12 +94,21 @@ def _check_folder(folder: str, retired: RetiredWords) -> Iterator[str]:
             yield f"{modules[0]}: class {name} is defined in {', '.join(modules[1:])} too; give each its own name"
 
 
+def _check_strings(strings: Iterable[Text], retired: RetiredWords) -> Iterator[str]:
+    for string in strings:
+        if word := retired.find(string.content):
+            yield f"{string}  <- retired word {word!r}"
+
+
 def check_module(source: str, place: str, retired: RetiredWords) -> Iterator[str]:
     """Yield the findings in the names, comments and docstrings of one module."""
-    tree = ast.parse(source)
-    yield from _check_names(tree, place, retired)
+    yield from _check_nodes(walk(ast.parse(source)), source, place, retired)
+
+
+def _check_nodes(nodes: list[ast.AST], source: str, place: str, retired: RetiredWords) -> Iterator[str]:
+    yield from _check_names(nodes, place, retired)
     yield from _check_comments(source, place, retired)
-    for line, text in docstrings(tree):
+    for line, text in docstrings(nodes):
         yield from _check_docstring(f"{place}:{line}", text, retired)
 
 
@@ -110,10 +120,10 @@ def _check_docstring(place: str, text: str, retired: RetiredWords) -> Iterator[s
         yield f"{place}: docstring is a fragment: {first[:80]}"
 
 
-def _check_names(tree: ast.Module, place: str, retired: RetiredWords) -> Iterator[str]:
+def _check_names(nodes: list[ast.AST], place: str, retired: RetiredWords) -> Iterator[str]:
     """Check each name that the module defines, and that of the module itself."""
     names = {(1, part) for part in place.removesuffix(".py").split("/")[1:]}
-    names |= {(getattr(node, "lineno", 1), name) for node in ast.walk(tree) if (name := _defined_name(node))}
+    names |= {(getattr(node, "lineno", 1), name) for node in nodes if (name := _defined_name(node))}
     for line, name in sorted(names):
         words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).replace("_", " ")
         if word := retired.find(words):
@@ -135,6 +145,8 @@ def _defined_name(node: ast.AST) -> str:
 
 
 def _check_comments(source: str, place: str, retired: RetiredWords) -> Iterator[str]:
+    if not any(retired.find(line[line.index("#") :]) for line in source.splitlines() if "#" in line):
+        return  # without the time to tell comments from strings
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT and (word := retired.find(token.string)):
             yield f"{place}:{token.start[0]}: retired word {word!r} in a comment: {token.string[:80]}"

