@@ -82,7 +82,7 @@ def assess(
 ) -> WorkloadFinding | SkippedWorkload:
     """Assess a workload whose first pod has used the given memory up to now."""
     sizing = StrategySpec.from_settings(strategy, {})
-    model = UsageModel(state, [found], [sizing], now=NOW)
+    model = UsageModel(state, {sizing: [found]}, now=NOW)
     steps = int(days * DAY / STEP)
     name = PodContainer("shop", "db-0", "app")
     used = np.full((steps + 1, 1), memory)

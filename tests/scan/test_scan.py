@@ -1,5 +1,6 @@
 """Test that a scan and the operator agree on a cluster that both see."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
 
@@ -8,13 +9,19 @@ import pytest
 
 from lab.simulator.scenes import GIB, MIB, scene, sized, workload
 from trimtab.api import Duration
+from trimtab.api.meta import LabelSelector, LabelSelectorOperator, LabelSelectorRequirement
 from trimtab.api.optimizationpolicy import (
+    CPUBounds,
     MetricsConfig,
     OptimizationPolicySpec,
     PolicyMode,
+    PolicySelector,
+    ResourceBounds,
+    SizingGoal,
     StrategyChoice,
     UpdateStrategy,
 )
+from trimtab.api.quantity import Quantity
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.rest.client import Client
 from trimtab.lab.simulator.scenario import Scenario
@@ -47,7 +54,8 @@ def varied_scenario() -> Scenario:
         workload("idle", sized(1000, GIB), series=1, replicas=2),
         workload("short", sized(100, 64 * MIB), series=2, replicas=2),
     ]
-    return scene(workloads, trace, nodes=4, cpu=8.0)
+    labelled = [replace(each, labels={"app": each.name}) for each in workloads]
+    return scene(labelled, trace, nodes=4, cpu=8.0)
 
 
 def policy_of_a_scan(strategy: str) -> OptimizationPolicySpec:
@@ -60,20 +68,26 @@ def policy_of_a_scan(strategy: str) -> OptimizationPolicySpec:
     )
 
 
-async def scan(simulation: Simulation, strategy: str) -> ScanResult:
+async def scan(simulation: Simulation, strategy: str = "", *, ignore_policies: bool = False) -> ScanResult:
     """Scan the simulated cluster over the whole time that it has existed."""
+    config = simulation.config
     source = SelectedSource(simulation.usage_source, "simulation", has_history=True)
     request = ScanRequest(
         now=simulation.now,
         strategy=strategy,
+        operator_namespace="" if ignore_policies else config.namespace,
         window=simulation.now - simulation.world.start,
         step=simulation.step,
     )
-    snapshot = ClusterSnapshot(simulation.cluster_state, [None], {}, {})
+    snapshot = ClusterSnapshot(simulation.cluster_state, [None], {}, {}, config)
     running = Scan(CLIENT, source, request)
     selection = await running.select(snapshot)
     plan = await running.plan(selection)
     return running.assess(snapshot, selection, plan, await running.read(snapshot, selection, plan))
+
+
+def recommended_sizes(found: ScanResult) -> Sizes:
+    return {(one.key.name, each.name): each.recommended for one in found.workloads for each in one.containers}
 
 
 @pytest.mark.parametrize("strategy", ["trimtab", "vpa", "percentile"])
@@ -86,10 +100,72 @@ async def test_scan_recommends_the_targets_of_the_operator(strategy: str) -> Non
             for key, outcome in simulation.outcomes().items()
             for each in outcome.recommendations
         }
-        found = await scan(simulation, strategy)
-    recommended: Sizes = {
-        (one.key.name, each.name): each.recommended for one in found.workloads for each in one.containers
-    }
+        found = await scan(simulation, strategy, ignore_policies=True)
+    recommended = recommended_sizes(found)
     assert len(recommended) == 3
     assert all(each.has_changes for one in found.workloads for each in one.containers)
     assert recommended == targets
+
+
+def selecting(*names: str) -> PolicySelector:
+    requirement = LabelSelectorRequirement(key="app", operator=LabelSelectorOperator.IN, values=names)
+    return PolicySelector(workload_selector=LabelSelector(match_expressions=(requirement,)))
+
+
+def own_policies() -> dict[str, OptimizationPolicySpec]:
+    """Return policies with a strategy, bounds, steps and limits of their own, and one that is disabled."""
+    learned = MetricsConfig(minimum_history=Duration.parse("1h"))
+    return {
+        "stepwise": OptimizationPolicySpec(
+            selector=selecting("web"),
+            mode=PolicyMode.RECOMMEND,
+            goal=SizingGoal.RELIABILITY,
+            metrics_config=learned,
+            resource_bounds=ResourceBounds(cpu=CPUBounds(min=Quantity.parse("600m"))),
+        ),
+        "percentile": OptimizationPolicySpec(
+            selector=selecting("short"),
+            mode=PolicyMode.RECOMMEND,
+            metrics_config=learned.model_copy(update={"percentile": "P50", "safety_factor": 2.0}),
+        ),
+        "off": OptimizationPolicySpec(selector=selecting("idle"), mode=PolicyMode.DISABLED),
+    }
+
+
+async def test_scan_recommends_what_the_operator_does_under_each_policy() -> None:
+    async with Simulation(varied_scenario(), policies=own_policies(), history_seconds=3 * DAY) as simulation:
+        await simulation.run(2 * simulation.step)
+        targets: Sizes = {
+            (key.name, each.container): each.target
+            for key, outcome in simulation.outcomes().items()
+            for each in outcome.recommendations
+        }
+        found = await scan(simulation)
+        ignoring = await scan(simulation, ignore_policies=True)
+        chosen = await scan(simulation, "vpa")
+    assert {name for name, _ in targets} == {"web", "short"}
+    assert recommended_sizes(found) == targets
+    policies = {one.key.name: one.policy for one in found.workloads}
+    assert {name: each and (each.name, each.strategy) for name, each in policies.items()} == {
+        "web": ("trimtab-system/stepwise", "trimtab"),
+        "short": ("trimtab-system/percentile", "percentile"),
+    }
+    assert {one.key.name: one.operator_obstacle for one in found.workloads} == {
+        "web": "the policy's mode is Recommend",
+        "short": "the policy's mode is Recommend",
+    }
+    assert [(one.key.name, one.reason) for one in found.skipped] == [
+        ("idle", "policy trimtab-system/off has the mode Disabled")
+    ]
+    assert {one.key.name: one.policy for one in ignoring.workloads} == dict.fromkeys(("web", "short", "idle"))
+    assert {one.policy.strategy for one in chosen.workloads if one.policy} == {"vpa"}
+
+
+async def test_scan_names_the_problem_of_a_policy_that_the_operator_rejects() -> None:
+    broken = OptimizationPolicySpec(mode=PolicyMode.AUTO, strategy=StrategyChoice(name="none-such"))
+    async with Simulation(varied_scenario(), policies={"broken": broken}, history_seconds=DAY) as simulation:
+        found = await scan(simulation)
+    assert not found.workloads
+    assert {one.reason.partition(": spec")[0] for one in found.skipped} == {
+        "policy trimtab-system/broken cannot be used"
+    }

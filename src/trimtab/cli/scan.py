@@ -106,7 +106,7 @@ def scan(
     thresholds = [FailCondition.parse(text) for text in fail_on]
     prices = read_prices(price_file, cpu=price_cpu, memory=price_memory)
     peers = [name for name in compare.split(",") if name]
-    for name in (scan_options.strategy, *peers):
+    for name in filter(None, (scan_options.strategy, *peers)):
         STRATEGIES.load_type(name)
 
     workloads = WorkloadFilter(namespaces=namespace or None, labels=selector, kinds=kind)

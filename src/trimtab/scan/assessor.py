@@ -7,20 +7,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
 
 from trimtab.actuation.effective_size import PodSync, effective_containers
-from trimtab.api.optimizationpolicy import MetricsConfig, OptimizationPolicySpec, UpdateStrategy
+from trimtab.api.optimizationpolicy import MetricsConfig, OptimizationPolicySpec, PolicyMode, UpdateStrategy
 from trimtab.api.quantity import MIB, format_step
 from trimtab.kube.kinds.pod_requests import BEST_EFFORT, qos_class
 from trimtab.kube.kinds.pods import Container, Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.operator.cluster_state import ClusterState
+from trimtab.operator.policy.recommend import recommend_under_policy
+from trimtab.operator.policy.resolver import EffectivePolicy, PolicyResolver, resolve_hold
 from trimtab.recommender.cohort import ContainerEstimate, StrategySpec
 from trimtab.recommender.workload import WorkloadRecommendation, recommend_workload
-from trimtab.scan.model import ContainerFinding, SkippedWorkload, WorkloadFinding, is_missing_requests
+from trimtab.scan.model import (
+    AppliedPolicy,
+    ContainerFinding,
+    SkippedWorkload,
+    WorkloadFinding,
+    is_missing_requests,
+)
 from trimtab.scan.pricing import ResourcePrices, count_paid_pods
 from trimtab.scan.risk import Risk, assess_risks, rate_severity
 from trimtab.scan.usage_model import UsageModel, UsageTotals
@@ -28,6 +37,7 @@ from trimtab.sizing.evidence import Evidence, needed_memory
 from trimtab.sizing.policy_rules import PolicyRules, SafetyDefaults, describe_qos_obstacle
 from trimtab.sizing.proposal import Proposal, ResourceTarget
 from trimtab.sizing.recommendation import Factor, Recommendation
+from trimtab.sizing.strategy import STRATEGIES
 from trimtab.usage.pod_ownership import WorkloadContainer
 
 DAY = 86400.0
@@ -35,7 +45,7 @@ NEARLY_ENOUGH = 0.9
 """The share of the history that decreases need from which a scan calls it enough: its window may be a little shorter."""
 
 NOT_SYNCED = PodSync(enabled=False)
-"""A scan does not know whether an operator resizes new pods, so each pod counts with its own requests."""
+"""Without a policy nobody brings new pods to a size in effect, so each pod counts with its own requests."""
 
 
 class _ContainerData(NamedTuple):
@@ -46,6 +56,31 @@ class _ContainerData(NamedTuple):
     evidence: Evidence
     usage: UsageTotals
     risks: tuple[Risk, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyView:
+    """The policies of the cluster as a scan follows them."""
+
+    resolver: PolicyResolver | None = None
+    """None if policies are ignored."""
+    can_resize_in_place: bool = True
+    replacing_spec: StrategySpec | None = None
+    """The strategy spec that replaces those of all policies, by the user's choice."""
+
+    def resolve(self, workload: Workload) -> EffectivePolicy | None:
+        """Return the policy that the operator sizes a workload by; None if there is none."""
+        return self.resolver.resolve(workload) if self.resolver else None
+
+    def strategy_spec(self, policy: EffectivePolicy) -> StrategySpec:
+        """Return the strategy spec of a policy; a scan has one source, so that of the policy does not count."""
+        return (self.replacing_spec or policy.strategy_spec)._replace(source="")
+
+    def pod_sync(self, workload: Workload, policy: EffectivePolicy | None, pods: Sequence[Pod]) -> PodSync:
+        """Return how new pods get the size of a workload."""
+        if policy is None or self.resolver is None:
+            return NOT_SYNCED
+        return self.resolver.pod_sync(workload, policy, pods, can_resize_in_place=self.can_resize_in_place)
 
 
 class Assessor:
@@ -59,7 +94,10 @@ class Assessor:
         prices: ResourcePrices,
         source: str,
         now: float,
+        *,
+        policies: PolicyView = PolicyView(),  # noqa: B008 - it is frozen
     ) -> None:
+        self._policies = policies
         self._state, self._usage_model, self._prices = state, usage_model, prices
         self._constraints = state.build_constraints()
         self._strategy_spec, *self._compared_specs = strategy_specs.values()
@@ -69,11 +107,18 @@ class Assessor:
     def assess(self, workload: Workload) -> WorkloadFinding | SkippedWorkload:
         # During a rollout, terminating pods exist beside their replacements: count only the latter.
         pods = tuple(pod for pod in self._state.list_pods(workload) if not pod.deleting)
+        policy = self._policies.resolve(workload)
+        if policy and (reason := _find_policy_obstacle(policy)):
+            return SkippedWorkload(workload.key, reason, self._state.list_owned(workload))
         observed = {
-            each.name: self._read_container(workload, each)
-            for each in effective_containers(workload, pods, NOT_SYNCED)
+            each.name: self._read_container(workload, each, policy)
+            for each in effective_containers(workload, pods, self._policies.pod_sync(workload, policy, pods))
         }
-        recommendation = self._recommend(workload, pods, observed)
+        recommendation = (
+            self._recommend_under_policy(workload, policy, observed)
+            if policy
+            else self._recommend(workload, pods, observed)
+        )
         if reason := _skip_reason(recommendation, observed):
             return SkippedWorkload(workload.key, reason, self._state.list_owned(workload))
         running = max((each.usage.pods for each in observed.values()), default=0.0)
@@ -90,19 +135,64 @@ class Assessor:
             instances=instances,
             confidence=_rate_confidence(containers),
             cost=instances * sum(self._prices.price_requests(each.current) for each in containers),
-            operator_obstacle=_find_operator_obstacle(workload, containers)
+            operator_obstacle=self._find_blocked_reason(workload, policy, containers)
+            if policy
+            else _find_operator_obstacle(workload, containers)
             or _find_young(containers, [each.evidence for each in observed.values()]),
+            policy=self._describe_policy(policy) if policy else None,
         )
 
-    def _read_container(self, workload: Workload, container: Container) -> _ContainerData:
-        estimate = self._estimate(workload, container.name, self._strategy_spec)
+    def _describe_policy(self, policy: EffectivePolicy) -> AppliedPolicy:
+        spec = self._policies.strategy_spec(policy)
+        settings = STRATEGIES.parse_settings(spec.strategy, spec.decode_settings())
+        return AppliedPolicy(policy.name, spec.strategy, settings.model_dump(), policy.rules.stabilization)
+
+    def _find_blocked_reason(
+        self, workload: Workload, policy: EffectivePolicy, containers: Sequence[ContainerFinding]
+    ) -> str:
+        """Return why the operator does not make the recommended changes under this policy."""
+        if self._policies.resolver is None or not any(each.has_changes for each in containers):
+            return ""
+        config = self._policies.resolver.config
+        return policy.blocked_reason(
+            workload,
+            config,
+            vpa=self._state.active_vpa(workload.key),
+            hold=resolve_hold(workload, config),
+        )
+
+    def _read_container(
+        self, workload: Workload, container: Container, policy: EffectivePolicy | None
+    ) -> _ContainerData:
+        spec = self._policies.strategy_spec(policy) if policy else self._strategy_spec
+        estimate = self._estimate(workload, container.name, spec)
         evidence = estimate.evidence if estimate else Evidence()
         usage = self._usage_model.totals.get(
             WorkloadContainer.from_workload(workload.key, container.name),
             idle_since=math.inf if workload.is_long_running else workload.created,
         )
-        found = assess_risks(container, evidence, usage, rules=PolicyRules(), now=self._now)
+        rules = policy.rules if policy else PolicyRules()
+        found = assess_risks(container, evidence, usage, rules=rules, now=self._now)
         return _ContainerData(container, estimate, evidence, usage, found)
+
+    def _recommend_under_policy(
+        self, workload: Workload, policy: EffectivePolicy, observed: Mapping[str, _ContainerData]
+    ) -> WorkloadRecommendation:
+        """Recommend what the operator would."""
+        pods = self._state.list_pods(workload)
+        return recommend_under_policy(
+            workload,
+            pods,
+            policy,
+            estimate=lambda container: observed[container].estimate,
+            constraints=self._constraints.constraints_for(
+                workload, replicas=workload.replicas, hpas=self._state.list_hpas(workload)
+            ),
+            source=self._source,
+            now=self._now,
+            sync=self._policies.pod_sync(workload, policy, pods),
+            can_resize_in_place=self._policies.can_resize_in_place,
+        )
 
     def _recommend(
         self, workload: Workload, pods: Sequence[Pod], observed: Mapping[str, _ContainerData]
@@ -147,7 +237,7 @@ class Assessor:
         *,
         instances: float,
     ) -> ContainerFinding:
-        has, should = observed.container.resources, recommendation.resources
+        has, should = observed.container.resources, recommendation.target
         saving = instances * (self._prices.price_requests(has) - self._prices.price_requests(should))
         return ContainerFinding(
             name=recommendation.container,
@@ -166,6 +256,13 @@ class Assessor:
                 for other in self._compared_specs
             },
         )
+
+
+def _find_policy_obstacle(policy: EffectivePolicy) -> str:
+    """Return why the operator recommends nothing under a policy; empty if it does."""
+    if policy.problem:
+        return f"policy {policy.name} cannot be used: {policy.problem}"
+    return f"policy {policy.name} has the mode Disabled" if policy.spec.mode is PolicyMode.DISABLED else ""
 
 
 def _build_rules(*, keep_qos: bool, at_risk: bool) -> PolicyRules:

@@ -10,8 +10,10 @@ import asyncio
 import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Never
+
+import msgspec
 
 from trimtab.aio import task_group
 from trimtab.errors import TrimtabError
@@ -24,9 +26,11 @@ from trimtab.kube.kinds.metadata import Metadata, metadata_projection
 from trimtab.kube.kinds.ownership import OWNER_INDEX
 from trimtab.kube.kinds.pods import Pod
 from trimtab.kube.kinds.workloads import Workload
+from trimtab.kube.rest.capabilities import supports_in_place_resize
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.discovery import Discovery, discover
 from trimtab.kube.rest.resources import (
+    CONFIG_MAPS,
     NAMESPACES,
     NODE_QOS_POLICIES,
     OPTIMIZATION_POLICIES,
@@ -35,11 +39,13 @@ from trimtab.kube.rest.resources import (
     Resource,
 )
 from trimtab.operator.cluster_state import RUNNING_PODS, STANDALONE_REPLICA_SETS, ClusterState
+from trimtab.operator.config.loader import ConfigurationError, load_configuration
+from trimtab.operator.config.model import OperatorConfig
 
 ALL_NAMESPACES = (None,)
 """The namespaces to list in one request for the whole cluster."""
-_UNUSED = frozenset({NAMESPACES, NODE_QOS_POLICIES, OPTIMIZATION_POLICIES, VPAS})
-"""The resources that only the operator reads. A scan assumes the default policy and needs no right to list these."""
+_POLICY_INPUTS = frozenset({NAMESPACES, OPTIMIZATION_POLICIES, VPAS})
+"""The resources that decide which policy applies to a workload; they are listed where Trimtab is installed."""
 _NAME = re.compile("[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
@@ -54,6 +60,16 @@ class ClusterSnapshot:
     """The namespaces whose pods may not be listed, each with the API server's message."""
     errors_by_resource: Mapping[str, str]
     """The resources that are missing in part or in whole, each with the reason."""
+    config: OperatorConfig = field(default_factory=OperatorConfig)
+    """The configuration of the cluster's operator; the default one if there is none."""
+    can_resize_in_place: bool = True
+
+
+CONFIG_MAP_NAME = "trimtab-operator"
+
+
+class _ConfigMapWire(msgspec.Struct, frozen=True):
+    data: Mapping[str, str] | None = None
 
 
 class _Listing(NamedTuple):
@@ -71,10 +87,16 @@ class ListedInformers:
     The running pods are listed first: the namespaces where that is permitted are those that everything is listed from.
     """
 
-    def __init__(self, client: Client, namespaces: Sequence[str] | None) -> None:
-        """Create an empty set; without `namespaces`, all readable ones are listed."""
+    def __init__(
+        self, client: Client, namespaces: Sequence[str] | None, *, operator_namespace: str = ""
+    ) -> None:
+        """Create an empty set; without `namespaces`, all readable ones are listed.
+
+        Policies are listed if the namespace of the operator is given, and from there as well.
+        """
         self._client = client
         self._wanted = namespaces
+        self._operator_namespace = operator_namespace
         self._listings: list[_Listing] = []
         self._listeners: list[Callable[[Discovery], None]] = []
         self._errors: dict[str, str] = {}
@@ -82,6 +104,8 @@ class ListedInformers:
         """The namespaces that could be listed; None stands for all of them."""
         self.forbidden_namespaces: dict[str, str] = {}
         """The namespaces whose pods may not be listed, each with the API server's message."""
+        self.has_policies = False
+        """True if the server has OptimizationPolicies and they are read."""
 
     def watch_resource(
         self,
@@ -95,7 +119,7 @@ class ListedInformers:
         """Return a cache that the next list fills; that of a resource which no scan uses stays empty."""
         del optional
         cache: Cache[R] = Cache(indexes)
-        if resource not in _UNUSED:
+        if resource != NODE_QOS_POLICIES and (self._operator_namespace or resource not in _POLICY_INPUTS):
             self._listings.append(_Listing(resource, projection, scope or Scope(), cache))
         return cache
 
@@ -120,9 +144,13 @@ class ListedInformers:
         # Custom kinds such as Rollout are known only now; the listener adds their lists.
         for listener in self._listeners:
             listener(discovery)
+        # A server without Trimtab answers a list of its kinds with 403 where a user may not read everything.
+        self.has_policies = bool(self._operator_namespace) and (
+            discovery.has_resource(OPTIMIZATION_POLICIES) is not False
+        )
         async with task_group() as group:
             for each in self._listings:
-                if each is not pods:
+                if each is not pods and self._is_listed(each.resource, discovery):
                     group.create_task(self._list(each))
         await self._list_orphans(pods.cache)
 
@@ -166,9 +194,21 @@ class ListedInformers:
         except Forbidden:
             return [self._client.connection.namespace]
 
+    def _is_listed(self, resource: Resource, discovery: Discovery) -> bool:
+        if resource not in _POLICY_INPUTS:
+            return True
+        return self.has_policies and discovery.has_resource(resource) is not False
+
+    def _namespaces_of(self, resource: Resource) -> Sequence[str | None]:
+        if not resource.namespaced or None in self.namespaces:
+            return ALL_NAMESPACES
+        if resource == OPTIMIZATION_POLICIES:
+            return sorted({self._operator_namespace, *filter(None, self.namespaces)})
+        return self.namespaces
+
     async def _list(self, listing: _Listing) -> None:
         """List a resource; record it if it is forbidden, or if it is a custom kind that the server cannot list."""
-        for namespace in self.namespaces if listing.resource.namespaced else ALL_NAMESPACES:
+        for namespace in self._namespaces_of(listing.resource):
             try:
                 await self._fill(listing, namespace)
             except ApiError as error:
@@ -198,22 +238,62 @@ class ListedInformers:
                 await self._fill(standalone._replace(scope=scope), replica_set.namespace)
 
 
-async def take_snapshot(client: Client, *, namespaces: Sequence[str] | None = None) -> ClusterSnapshot:
-    """Take a snapshot of these namespaces, or of all that may be read."""
+async def take_snapshot(
+    client: Client, *, namespaces: Sequence[str] | None = None, operator_namespace: str = ""
+) -> ClusterSnapshot:
+    """Take a snapshot of these namespaces, or of all that may be read.
+
+    With the namespace of an operator, the snapshot has its policies and its configuration too.
+    """
     for namespace in namespaces or ():
         if not _NAME.fullmatch(namespace):  # the API server takes an empty name as all namespaces
             raise TrimtabError(
                 f"--namespace {namespace!r}: this is not a valid namespace name; write it like shop"
             )
-    informers = ListedInformers(client, namespaces)
-    state = ClusterState(informers)
+    config, problem = OperatorConfig(), ""
+    if operator_namespace:
+        config, problem = await read_operator_config(client, operator_namespace)
+    informers = ListedInformers(client, namespaces, operator_namespace=operator_namespace)
+    state = ClusterState(
+        informers,
+        operator_namespace=operator_namespace,
+        reserved_weight=lambda: config.limits.reserved_weight,
+    )
     await informers.wait_synced()
     for name in namespaces or ():
         if name not in informers.forbidden_namespaces and not _is_used(state, name):
             await _check_exists(client, name)
+    errors = dict(informers.errors_by_resource())
+    if informers.has_policies and problem:
+        errors[str(CONFIG_MAPS)] = problem
     return ClusterSnapshot(
-        state, informers.namespaces, informers.forbidden_namespaces, informers.errors_by_resource()
+        state,
+        informers.namespaces,
+        informers.forbidden_namespaces,
+        errors,
+        config,
+        not informers.has_policies or await supports_in_place_resize(client),
     )
+
+
+async def read_operator_config(client: Client, namespace: str) -> tuple[OperatorConfig, str]:
+    """Return the configuration of the operator in a namespace, and the reason why it is not known.
+
+    It is the default one if there is no operator, or if it cannot be read.
+    """
+    try:
+        found = await client.get(CONFIG_MAPS, CONFIG_MAP_NAME, namespace=namespace, into=_ConfigMapWire)
+    except NotFound:
+        return OperatorConfig(namespace=namespace), ""
+    except Forbidden as error:
+        return OperatorConfig(namespace=namespace), f"the operator's configuration: {error.message}"
+    origin = f"ConfigMap {namespace}/{CONFIG_MAP_NAME}"
+    try:
+        return load_configuration(
+            text=(found.data or {}).get("config.yaml", "{}"), origin=origin, environment={}
+        ), ""
+    except ConfigurationError as error:
+        return OperatorConfig(namespace=namespace), str(error)
 
 
 async def list_selected_uids(

@@ -121,7 +121,7 @@ class Explanation:
                 f"{format_time_span(scan.window)}, a sample every {scan.step:g} s",
                 "--days and --step",
             ),
-            describe_settings(scan.strategy, scan.settings),
+            describe_settings(*_find_strategy(scan, self.workload)),
         )
 
     def price_backtest(self, backtest: StrategyBacktest) -> float:
@@ -137,14 +137,23 @@ def explain(scan: ScanResult, recorder: UsageRecorder) -> Explanation:
     containers = []
     for place, each in enumerate(workload.containers):
         own = trim_start(trace.select_columns(np.array([place], np.intp)))
-        containers.append(ContainerExplanation(each, own, _backtest_default_policy(own, scan)))
+        containers.append(ContainerExplanation(each, own, _backtest_policy(own, scan, workload)))
     return Explanation(scan, workload, tuple(containers))
 
 
-def _backtest_default_policy(trace: Trace, scan: ScanResult) -> tuple[StrategyBacktest, ...]:
-    """Run the backtests under the default policy, which a scan assumes."""
-    stabilization = OptimizationPolicySpec().changes.stabilization.seconds
-    return backtest_strategies(trace, scan.strategy, scan.settings, stabilization=stabilization)
+def _find_strategy(scan: ScanResult, workload: WorkloadFinding) -> tuple[str, Mapping[str, Any]]:
+    """Return the strategy of a workload's policy, or else of the scan, with its settings."""
+    policy = workload.policy
+    return (policy.strategy, policy.settings) if policy else (scan.strategy, scan.settings)
+
+
+def _backtest_policy(
+    trace: Trace, scan: ScanResult, workload: WorkloadFinding
+) -> tuple[StrategyBacktest, ...]:
+    """Run the backtests under the workload's policy; without one, under the default policy."""
+    policy, default = workload.policy, OptimizationPolicySpec().changes.stabilization.seconds
+    stabilization = policy.stabilization if policy else default
+    return backtest_strategies(trace, *_find_strategy(scan, workload), stabilization=stabilization)
 
 
 def trim_start(trace: Trace) -> Trace:

@@ -48,8 +48,8 @@ class ContainerFinding:
 
     @property
     def recommended(self) -> Resources:
-        """The recommended requests and limits."""
-        return self.recommendation.resources
+        """The recommended requests and limits, to which the changes of a policy lead in steps."""
+        return self.recommendation.target
 
     @property
     def has_changes(self) -> bool:
@@ -58,6 +58,19 @@ class ContainerFinding:
     @property
     def is_missing_requests(self) -> bool:
         return is_missing_requests(self.current)
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedPolicy:
+    """The policy by which a scan sizes a workload, as the operator does."""
+
+    name: str
+    """Namespace and name, or `default` for the default policy of the operator's configuration."""
+    strategy: str
+    settings: Mapping[str, Any]
+    """All settings of the strategy, defaults included."""
+    stabilization: float
+    """The seconds for which sizes are kept before they are reduced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +89,10 @@ class WorkloadFinding:
     owned: tuple[WorkloadKey, ...] = ()
     """The workloads that this one owns, such as the StatefulSets of a custom resource."""
     operator_obstacle: str = ""
-    """The reason why an operator with a default policy does not change the requests; empty if it does."""
+    """The reason why the operator does not change the requests, by the workload's policy or else by a default one;
+    empty if it does."""
+    policy: AppliedPolicy | None = None
+    """The policy of the cluster that the recommendation follows; None if no policy selects the workload."""
 
     @property
     def key(self) -> WorkloadKey:

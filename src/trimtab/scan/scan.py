@@ -10,14 +10,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from trimtab.api.optimizationpolicy import OptimizationPolicySpec, StrategyChoice
+from trimtab.api.optimizationpolicy import DEFAULT_STRATEGY, OptimizationPolicySpec, StrategyChoice
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey, qualify_kind
 from trimtab.kube.rest.client import Client
 from trimtab.operator.cluster_state import ClusterState
+from trimtab.operator.policy.resolver import PolicyResolver
 from trimtab.recommender.cohort import StrategySpec
 from trimtab.recommender.workload import POD_LEVEL_RESOURCES, strategy_spec_from_policy
-from trimtab.scan.assessor import DAY, Assessor
+from trimtab.scan.assessor import DAY, Assessor, PolicyView
 from trimtab.scan.cluster_snapshot import ClusterSnapshot, list_selected_uids, take_snapshot
 from trimtab.scan.model import SHORT_KINDS, ScanResult, SkippedWorkload, WorkloadFinding
 from trimtab.scan.pricing import ResourcePrices
@@ -54,9 +55,12 @@ class ScanRequest:
 
     now: float
     workloads: WorkloadFilter = WorkloadFilter()
-    strategy: str = "trimtab"
+    strategy: str = ""
+    """The strategy of all workloads; empty for that of each workload's policy, or `trimtab`."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The settings of the strategy that differ from its defaults."""
+    operator_namespace: str = ""
+    """The namespace of the operator, whose policies and configuration are followed; empty to ignore policies."""
     compare: Sequence[str] = ()
     """Other strategies to report beside it, with their default settings."""
     window: float = WINDOW
@@ -67,7 +71,17 @@ class ScanRequest:
     @property
     def compared(self) -> list[str]:
         """The other strategies, each once."""
-        return [name for name in dict.fromkeys(self.compare) if name != self.strategy]
+        return [name for name in dict.fromkeys(self.compare) if name != self.default_strategy]
+
+    @property
+    def default_strategy(self) -> str:
+        """The strategy of workloads without a policy."""
+        return self.strategy or DEFAULT_STRATEGY
+
+    @property
+    def replaces_strategies(self) -> bool:
+        """True if the strategy of the request replaces those of policies."""
+        return bool(self.strategy or self.settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +131,7 @@ class Scan:
         self._progress = progress
         self._observer = observer
         self._specs = {
-            request.strategy: _build_strategy_spec(request.strategy, request.settings),
+            request.default_strategy: _build_strategy_spec(request.default_strategy, request.settings),
             **{name: _build_strategy_spec(name, {}) for name in request.compared},
         }
         # Reject an invalid strategy or setting before the long read starts.
@@ -128,7 +142,12 @@ class Scan:
     async def snapshot(self) -> ClusterSnapshot:
         """List the cluster."""
         self._progress("listing workloads", 0.0)
-        return await take_snapshot(self._client, namespaces=self._request.workloads.namespaces)
+        request = self._request
+        return await take_snapshot(
+            self._client,
+            namespaces=request.workloads.namespaces,
+            operator_namespace=request.operator_namespace,
+        )
 
     async def select(self, snapshot: ClusterSnapshot) -> ScanSelection:
         """Select the workloads to assess."""
@@ -164,7 +183,9 @@ class Scan:
         self, snapshot: ClusterSnapshot, selection: ScanSelection, plan: ReadPlan | None
     ) -> UsageModel:
         """Read the usage history and learn from it."""
-        model = UsageModel(snapshot.state, selection.peers, self._specs.values(), now=self._request.now)
+        model = UsageModel(
+            snapshot.state, self._group_by_spec(snapshot, selection.peers), now=self._request.now
+        )
         if plan is None:
             return model
         until = plan.query.end
@@ -186,7 +207,13 @@ class Scan:
         """Assess each selected workload."""
         request = self._request
         assessor = Assessor(
-            snapshot.state, model, self._specs, request.prices, self._source.source.name, request.now
+            snapshot.state,
+            model,
+            self._specs,
+            request.prices,
+            self._source.source.name,
+            request.now,
+            policies=self._build_policies(snapshot),
         )
         found: list[WorkloadFinding] = []
         skipped = list(selection.skipped)
@@ -203,7 +230,7 @@ class Scan:
             scanned_at=request.now,
             window=request.window,
             step=plan.query.step if plan else request.step or 0.0,
-            strategy=request.strategy,
+            strategy=request.default_strategy,
             settings=self._settings[0].model_dump(),
             prices=request.prices,
             workloads=tuple(sorted(found, key=_impact_key)),
@@ -212,6 +239,32 @@ class Scan:
             errors_by_resource=snapshot.errors_by_resource,
             compared=tuple(request.compared),
         )
+
+    def _build_policies(self, snapshot: ClusterSnapshot) -> PolicyView:
+        """Return the policies to follow; without the operator's namespace none was read."""
+        request = self._request
+        (spec, *_) = self._specs.values()
+        return PolicyView(
+            PolicyResolver(snapshot.state, lambda: snapshot.config) if request.operator_namespace else None,
+            snapshot.can_resize_in_place,
+            spec if request.replaces_strategies else None,
+        )
+
+    def _group_by_spec(
+        self, snapshot: ClusterSnapshot, workloads: Iterable[Workload]
+    ) -> dict[StrategySpec, list[Workload]]:
+        """Return the workloads that each strategy spec sizes or is compared on."""
+        default, *compared = self._specs.values()
+        policies = self._build_policies(snapshot)
+        groups: dict[StrategySpec, list[Workload]] = {}
+        for workload in workloads:
+            policy = policies.resolve(workload)
+            if policy and policy.problem:
+                continue  # its strategy may not even exist
+            spec = policies.strategy_spec(policy) if policy else default
+            for each in dict.fromkeys((spec, *compared)):
+                groups.setdefault(each, []).append(workload)
+        return groups
 
     async def _find_selected(self, snapshot: ClusterSnapshot) -> list[Workload]:
         wanted, state = self._request.workloads, snapshot.state

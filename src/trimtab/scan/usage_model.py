@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from trimtab.kube.kinds.workloads import Workload
+from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.recommender.cohort import ContainerEstimate, StrategySpec
 from trimtab.recommender.cohort_manager import CohortManager, observe_usage
@@ -32,30 +32,32 @@ class UsageModel:
     def __init__(
         self,
         state: ClusterState,
-        workloads: Collection[Workload],
-        strategy_specs: Iterable[StrategySpec],
+        workloads: Mapping[StrategySpec, Collection[Workload]],
         *,
         now: float,
     ) -> None:
+        """Create the model of these workloads, which each strategy spec learns."""
         self.owners = state.build_owner_index()
         self.totals = UsageAccumulator(now)
         self._now = now
         self._sizes: list[MemorySize] = []
         self._kills: list[OomKill] = []
-        containers: dict[WorkloadContainer, int] = {}
-        for workload in workloads:
+        containers: dict[WorkloadKey, dict[WorkloadContainer, int]] = {}
+        for workload in {each.key: each for known in workloads.values() for each in known}.values():
             pods, ended = state.list_pods(workload), state.list_failed_pods(workload)
             names = list_sized_containers(workload, pods)
-            containers |= dict.fromkeys(names, count_containers_per_pod(workload, pods))
+            containers[workload.key] = dict.fromkeys(names, count_containers_per_pod(workload, pods))
             sizes, kills = read_memory(workload, pods, names, ended=ended)
             self._sizes += sizes
             self._kills += (
                 kill._replace(at=min(kill.at, now)) for kill in kills
             )  # a node's clock may be ahead
         self._cohorts = CohortManager()
-        self._cohorts.add(StrategySpec.for_evidence(), containers, until=0.0)
-        for spec in strategy_specs:
-            self._cohorts.add(spec, containers, until=0.0).share_pods(containers)
+        every = [name for known in containers.values() for name in known]
+        self._cohorts.add(StrategySpec.for_evidence(), every, until=0.0)
+        for spec, sized in workloads.items():
+            own = {name: pods for each in sized for name, pods in containers[each.key].items()}
+            self._cohorts.add(spec, own, until=0.0).share_pods(own)
 
     def observe_usage(self, usage: Usage, *, until: float) -> None:
         """Learn one part of the usage history, which ends at `until` as a whole."""

@@ -154,6 +154,61 @@ def test_scan_applies_selectors_kinds_and_prices(
     assert float(web["saving_month"]) == pytest.approx(730 * 3 * spared / 1000, abs=0.01)
 
 
+def test_scan_follows_policies_and_the_operators_configuration(
+    ask: RunCommand, lightly_used_cluster: ScannedCluster
+) -> None:
+    cluster, namespace = lightly_used_cluster.cluster, lightly_used_cluster.namespace
+    cluster.learn()
+    policies = f"/apis/trimtab.io/v1alpha1/namespaces/{namespace}/optimizationpolicies"
+    floor = {
+        "apiVersion": "trimtab.io/v1alpha1",
+        "kind": "OptimizationPolicy",
+        "metadata": {"name": "floor"},
+        "spec": {
+            "mode": "Recommend",
+            "selector": {"workloadSelector": {"matchLabels": {"app": "idle"}}},
+            "metricsConfig": {"percentile": "P50", "minimumHistory": "1h"},
+            "resourceBounds": {"cpu": {"min": "770m"}},
+        },
+    }
+    settings = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "trimtab-operator"},
+        "data": {"config.yaml": "defaultPolicy: {mode: Recommend, resourceBounds: {cpu: {min: 333m}}}"},
+    }
+    configs = f"/api/v1/namespaces/{namespace}/configmaps"
+    cluster.call("POST", policies, floor)
+    cluster.call("POST", configs, settings)
+    where = ("scan", "-n", namespace, "--selector", "app in (idle, web)", "--home", namespace)
+    try:
+        code, out, _ = ask(*where, "-o", "json")
+        (found,) = json.loads(out)["clusters"]
+        code_ignoring, ignoring, _ = ask(*where, "--ignore-policies", "-o", "json")
+        _, table, _ = ask(*where)
+    finally:
+        cluster.call("DELETE", f"{policies}/floor")
+        cluster.call("DELETE", f"{configs}/trimtab-operator")
+    assert (code, code_ignoring) == (0, 0)
+    assert found["errors"] == {}
+    sized = {
+        each["name"]: (
+            each["policy"],
+            each["strategy"],
+            each["containers"][0]["recommended"]["requests"]["cpu"],
+        )
+        for each in found["workloads"]
+    }
+    assert sized["idle"] == (f"{namespace}/floor", "percentile", "770m")
+    assert sized["web"][:2] == ("default", "trimtab")
+    (idle,) = (each for each in json.loads(ignoring)["clusters"][0]["workloads"] if each["name"] == "idle")
+    assert idle["policy"] is None
+    assert idle["containers"][0]["recommended"]["requests"]["cpu"] == "10m"
+    assert f"Policy {namespace}/floor (strategy percentile) sizes {namespace}/deploy/idle." in " ".join(
+        table.split()
+    )
+
+
 def test_scan_fail_on_sets_the_exit_code(ask: RunCommand, lightly_used_cluster: ScannedCluster) -> None:
     where = ("scan", "-n", lightly_used_cluster.namespace, "-o", "csv")
     code, _, err = ask(*where, "--fail-on", "waste>30%", "--fail-on", "risk>9")

@@ -21,11 +21,13 @@ from rich.segment import Segment, Segments
 
 from trimtab import atomic_write
 from trimtab.api import Duration, DurationError
+from trimtab.api.optimizationpolicy import DEFAULT_STRATEGY
 from trimtab.cli import ignore_closed_pipe, print_message
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import Connection, load_connection
 from trimtab.kube.errors import KubeResponseError, TimedOut, Unauthorized, Unreachable
 from trimtab.kube.rest.client import Client
+from trimtab.kube.rest.rbac import SYSTEM_NAMESPACE
 from trimtab.kube.rest.retry import RateLimiter, RetryPolicy
 from trimtab.printable import escape_invisible
 from trimtab.scan import usage_reader
@@ -56,11 +58,17 @@ class ScanOptions:
     source_setting: tuple[str, ...] = ()
     """A setting of the usage source, as name=value, like tenant=team-a or labels.cluster=prod; may be given several times."""
 
-    strategy: str = "trimtab"
-    """The strategy: trimtab, vpa, krr, percentile, peak, autopilot-window, … or one of your own."""
+    strategy: str = ""
+    """The strategy for all workloads: trimtab, vpa, krr, percentile, peak, autopilot-window, … or one of your own; by default, that of the workload's policy, or trimtab."""
 
     setting: Annotated[tuple[str, ...], Parameter(name=["--setting", "-s"])] = ()
     """A setting of the strategy, as name=value, like cpu_risk=0.01; may be given several times."""
+
+    ignore_policies: Annotated[bool, Parameter(negative="")] = False
+    """Size as if the cluster had no OptimizationPolicy; by default, workloads get what the operator recommends under their policy."""
+
+    home: str = SYSTEM_NAMESPACE
+    """The namespace of the operator, whose policies cover all namespaces and whose configuration is followed."""
 
     days: float = 14.0
     """The days of usage to read."""
@@ -95,6 +103,7 @@ class ScanOptions:
                 workloads=workloads,
                 strategy=self.strategy,
                 settings=parse_key_values("--setting", self.setting),
+                operator_namespace="" if self.ignore_policies else self.home,
                 compare=compare,
                 window=window if found.has_history else SNAPSHOT_WINDOW,
                 step=step if found.has_history else SNAPSHOT_STEP,
@@ -113,8 +122,9 @@ class ScanOptions:
     def build_failed_scan(self, context: str, why: str, *, prices: ResourcePrices) -> ScanResult:
         """Build the result for a cluster that could not be scanned."""
         window = parse_days(self.days)
+        strategy = self.strategy or DEFAULT_STRATEGY
         return build_failed_scan(
-            context, why, at=time.time(), window=window, strategy=self.strategy, prices=prices
+            context, why, at=time.time(), window=window, strategy=strategy, prices=prices
         )
 
     def _parse_step(self) -> float | None:

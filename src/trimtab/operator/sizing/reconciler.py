@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-import msgspec
-
 from trimtab.actuation.actions import EvictPod, PatchTemplate, ResizePod
 from trimtab.actuation.decide.health import HarmSignals
 from trimtab.actuation.executor import ChangeExecutor, ReconcileResult, Requester
@@ -27,6 +25,7 @@ from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.model import Guardrail
 from trimtab.operator.logs import bind_workload
 from trimtab.operator.metrics import Metrics
+from trimtab.operator.policy.recommend import recommend_under_policy
 from trimtab.operator.policy.resolver import (
     EffectivePolicy,
     PolicyResolver,
@@ -45,7 +44,6 @@ from trimtab.recommender.workload import (
     ClusterConstraints,
     WorkloadRecommendation,
     list_sized_containers,
-    recommend_workload,
 )
 from trimtab.sizing.evidence import Evidence, describe_learning
 from trimtab.sizing.recommendation import have_same_targets
@@ -290,14 +288,11 @@ class SizingReconciler:
         hpas: list[HorizontalPodAutoscaler],
         now: float,
     ) -> WorkloadRecommendation:
-        rules = policy.rules
-        # Every change then replaces pods, so the guards must treat small changes as not worth a restart.
-        if not self._can_resize_in_place():
-            rules = msgspec.structs.replace(rules, restarts_pods=True)
-        return recommend_workload(
+        can_resize_in_place = self._can_resize_in_place()
+        return recommend_under_policy(
             workload,
             pods,
-            rules=rules,
+            policy,
             estimate=lambda container: self._estimate(workload, container, policy, now),
             constraints=self._cluster_constraints().constraints_for(
                 workload, replicas=workload.replicas, hpas=hpas
@@ -309,8 +304,9 @@ class SizingReconciler:
                 policy,
                 pods,
                 intent=self._controlling_intent_name(workload.key),
-                can_resize_in_place=self._can_resize_in_place(),
+                can_resize_in_place=can_resize_in_place,
             ),
+            can_resize_in_place=can_resize_in_place,
         )
 
     async def _apply(

@@ -41,6 +41,7 @@ CSV_HEADER = (
     "used_bytes",
     "saving_month",
     "no_change_reason",
+    "policy",
 )
 
 
@@ -76,7 +77,7 @@ def build_document(scan: ScanResult, *, group_by: str = "") -> Document:
             "withoutRequests": scan.without_requests,
         },
         **({"groupBy": group_by, "groups": groups} if group_by else {}),
-        "workloads": [_workload_record(found) for found in scan.workloads],
+        "workloads": [_workload_record(found, strategy=scan.strategy) for found in scan.workloads],
         "skipped": [{**_key_record(each.key), "reason": each.reason} for each in scan.skipped],
         "forbiddenNamespaces": dict(scan.forbidden_namespaces),
         "errors": dict(scan.errors_by_resource),
@@ -94,7 +95,7 @@ def render_csv(scans: Iterable[ScanResult]) -> str:
     return text.getvalue()
 
 
-def _workload_record(found: WorkloadFinding) -> Document:
+def _workload_record(found: WorkloadFinding, *, strategy: str) -> Document:
     return {
         **_key_record(found.key),
         "replicas": found.replicas,
@@ -102,6 +103,8 @@ def _workload_record(found: WorkloadFinding) -> Document:
         "confidence": found.confidence,
         "costMonth": _round_cents(found.cost),
         "savingMonth": _round_cents(found.saving),
+        "policy": found.policy.name if found.policy else None,
+        "strategy": found.policy.strategy if found.policy else strategy,
         "operatorObstacle": found.operator_obstacle,
         "containers": [_container_record(each) for each in found.containers],
     }
@@ -154,6 +157,7 @@ def _csv_row(scan: ScanResult, found: WorkloadFinding, each: ContainerFinding) -
         round(each.usage.memory),
         _round_cents(each.saving),
         each.recommendation.no_change_reason or "",
+        found.policy.name if found.policy else "",
     ]
 
 

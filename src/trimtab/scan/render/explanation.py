@@ -20,7 +20,7 @@ from trimtab.plural import format_time_span, pluralize
 from trimtab.scan.explanation import ContainerExplanation, Explanation
 from trimtab.scan.pricing import format_fraction, format_money
 from trimtab.scan.render.html import MISSING, REQUESTED, USED, WASTED, render_template
-from trimtab.scan.render.summary import format_change, list_gaps, list_operator_obstacles
+from trimtab.scan.render.summary import format_change, list_gaps, list_operator_notes
 from trimtab.scan.render.text_chart import downsample_max, draw_chart
 from trimtab.usage.trace import Floats
 
@@ -38,7 +38,7 @@ def render_explanation(found: Explanation, *, width: int) -> Iterator[Renderable
         f"{found.key}: {pluralize(workload.replicas, 'pod')}, {workload.confidence} confidence", style="bold"
     )
     yield Text(f"Usage: {scan.source}", style="dim")
-    for line in (*list_gaps(scan), *list_operator_obstacles((workload,))):
+    for line in (*list_gaps(scan), *list_operator_notes((workload,))):
         yield Text(line, style="yellow")
     for each in found.containers:
         yield ""

@@ -20,7 +20,7 @@ from trimtab.scan.render.summary import (
     format_short_name,
     format_title,
     list_gaps,
-    list_operator_obstacles,
+    list_operator_notes,
 )
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _build_environment() -> Environment:
         format_short_name,
         format_title,
         list_gaps,
-        list_operator_obstacles,
+        list_operator_notes,
     )
     templates.globals.update({each.__name__: each for each in functions})
     templates.globals.update(

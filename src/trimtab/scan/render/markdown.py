@@ -15,7 +15,7 @@ from trimtab.scan.render.summary import (
     format_risks,
     format_title,
     list_gaps,
-    list_operator_obstacles,
+    list_operator_notes,
     list_relevant,
 )
 
@@ -65,7 +65,7 @@ def _render_lines(scan: ScanResult, top: int) -> Iterator[str]:
         )
     if len(shown) < len(found):
         yield f"\n… and {len(found) - len(shown)} more."
-    for line in list_operator_obstacles(scan.workloads):
+    for line in list_operator_notes(scan.workloads):
         yield f"\n{_escape(line)}"
     if scan.skipped:
         yield f"\n<details><summary>Skipped: {len(scan.skipped)}</summary>\n"

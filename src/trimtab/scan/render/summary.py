@@ -98,15 +98,24 @@ def list_gaps(scan: ScanResult) -> list[str]:
     return lines
 
 
-def list_operator_obstacles(workloads: Iterable[WorkloadFinding]) -> list[str]:
-    """List the recommendations that an operator with a default policy does not apply, grouped by reason."""
+def list_operator_notes(workloads: Iterable[WorkloadFinding]) -> list[str]:
+    """List the policies that size workloads, and the recommendations that the operator does not apply, by reason."""
+    by_policy: dict[tuple[str, str], list[str]] = {}
     by_reason: dict[str, list[str]] = {}
     for found in workloads:
+        if policy := found.policy:
+            by_policy.setdefault((policy.name, policy.strategy), []).append(_format_workload(found.key))
         if found.operator_obstacle:
             by_reason.setdefault(found.operator_obstacle, []).append(_format_workload(found.key))
     return [
-        f"The operator leaves {_join_names(names)} unchanged: {reason}."
-        for reason, names in by_reason.items()
+        *(
+            f"Policy {name} (strategy {strategy}) sizes {_join_names(names)}."
+            for (name, strategy), names in by_policy.items()
+        ),
+        *(
+            f"The operator leaves {_join_names(names)} unchanged: {reason}."
+            for reason, names in by_reason.items()
+        ),
     ]
 
 

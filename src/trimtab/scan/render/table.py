@@ -26,7 +26,7 @@ from trimtab.scan.render.summary import (
     format_short_name,
     format_title,
     list_gaps,
-    list_operator_obstacles,
+    list_operator_notes,
     list_relevant,
 )
 from trimtab.scan.risk import Severity
@@ -69,7 +69,7 @@ def render_scan(scan: ScanResult, *, width: int, top: int) -> Iterator[Renderabl
             yield from _render_narrow(scan, shown, width)
     if len(shown) < len(found):
         yield Text(f"… and {len(found) - len(shown)} more; --top 0 shows all.", style="dim")
-    for line in list_operator_obstacles(scan.workloads):
+    for line in list_operator_notes(scan.workloads):
         yield ""
         yield Text(line, style="dim")
     if scan.compared and shown:

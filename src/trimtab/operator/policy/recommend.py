@@ -1,0 +1,44 @@
+"""Recommend for a workload under its policy: the same call for the operator and for a scan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from trimtab.actuation.effective_size import PodSync
+from trimtab.kube.kinds.pods import Pod
+from trimtab.kube.kinds.workloads import Workload
+from trimtab.operator.policy.resolver import EffectivePolicy
+from trimtab.recommender.cohort import ContainerEstimate
+from trimtab.recommender.workload import WorkloadRecommendation, recommend_workload
+from trimtab.sizing.constraints import Constraints
+
+
+def recommend_under_policy(
+    workload: Workload,
+    pods: Sequence[Pod],
+    policy: EffectivePolicy,
+    *,
+    estimate: Callable[[str], ContainerEstimate | None],
+    constraints: Constraints,
+    source: str,
+    now: float,
+    sync: PodSync,
+    can_resize_in_place: bool,
+) -> WorkloadRecommendation:
+    """Recommend resources by the rules of an effective policy, in a cluster with or without in-place resize."""
+    rules = policy.rules
+    # Every change then replaces pods, so the guards must treat small changes as not worth a restart.
+    if not can_resize_in_place:
+        rules = msgspec.structs.replace(rules, restarts_pods=True)
+    return recommend_workload(
+        workload,
+        pods,
+        rules=rules,
+        estimate=estimate,
+        constraints=constraints,
+        source=source,
+        now=now,
+        sync=sync,
+    )
