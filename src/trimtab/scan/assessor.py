@@ -59,7 +59,7 @@ class _ContainerData(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyView:
+class ScanPolicies:
     """The policies of the cluster as a scan follows them."""
 
     resolver: PolicyResolver | None = None
@@ -95,7 +95,7 @@ class Assessor:
         source: str,
         now: float,
         *,
-        policies: PolicyView = PolicyView(),  # noqa: B008 - it is frozen
+        policies: ScanPolicies = ScanPolicies(),  # noqa: B008 - it is frozen
     ) -> None:
         self._policies = policies
         self._state, self._usage_model, self._prices = state, usage_model, prices

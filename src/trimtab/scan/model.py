@@ -89,8 +89,8 @@ class WorkloadFinding:
     owned: tuple[WorkloadKey, ...] = ()
     """The workloads that this one owns, such as the StatefulSets of a custom resource."""
     operator_obstacle: str = ""
-    """The reason why the operator does not change the requests, by the workload's policy or else by a default one;
-    empty if it does."""
+    """The reason why the operator, by the workload's policy or else by a default one, leaves the requests unchanged; empty if it
+    changes them."""
     policy: AppliedPolicy | None = None
     """The policy of the cluster that the recommendation follows; None if no policy selects the workload."""
 

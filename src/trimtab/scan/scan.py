@@ -18,7 +18,7 @@ from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.policy.resolver import PolicyResolver
 from trimtab.recommender.cohort import StrategySpec
 from trimtab.recommender.workload import POD_LEVEL_RESOURCES, strategy_spec_from_policy
-from trimtab.scan.assessor import DAY, Assessor, PolicyView
+from trimtab.scan.assessor import DAY, Assessor, ScanPolicies
 from trimtab.scan.cluster_snapshot import ClusterSnapshot, list_selected_uids, take_snapshot
 from trimtab.scan.model import SHORT_KINDS, ScanResult, SkippedWorkload, WorkloadFinding
 from trimtab.scan.pricing import ResourcePrices
@@ -240,11 +240,11 @@ class Scan:
             compared=tuple(request.compared),
         )
 
-    def _build_policies(self, snapshot: ClusterSnapshot) -> PolicyView:
+    def _build_policies(self, snapshot: ClusterSnapshot) -> ScanPolicies:
         """Return the policies to follow; without the operator's namespace none was read."""
         request = self._request
         (spec, *_) = self._specs.values()
-        return PolicyView(
+        return ScanPolicies(
             PolicyResolver(snapshot.state, lambda: snapshot.config) if request.operator_namespace else None,
             snapshot.can_resize_in_place,
             spec if request.replaces_strategies else None,
