@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from trimtab.kube.kinds.hpas import AutoscalerTarget, HorizontalPodAutoscaler, UtilizationTarget
@@ -18,7 +17,6 @@ from trimtab.sizing.constraints import (
     remaining_quota,
     sum_other_containers,
 )
-from trimtab.sizing.proposal import Proposal, ResourceTarget, group_proposals, merge_largest, node_group
 
 GIB = 2**30
 
@@ -120,25 +118,3 @@ def test_qos_class_matches_kubernetes() -> None:
     assert qos_class([guaranteed, Resources(100, 100)]) == "Burstable"
     assert qos_class([Resources(), Resources(0, None, 0, None)]) == "BestEffort"
     assert qos_class([Resources(), Resources(None, None, None, GIB)]) == "Burstable"
-
-
-def test_group_proposals_returns_the_largest_size_of_each_node_group() -> None:
-    nodes = [
-        node("a", 4000, 16 * GIB, labels=(("node.kubernetes.io/instance-type", "m5"),)),
-        node("b", 4000, 16 * GIB, labels=(("node.kubernetes.io/instance-type", "m5"),)),
-        node("c", 64_000, 256 * GIB),
-    ]
-    asks = {
-        "a": Proposal(cpu=ResourceTarget(100.0, 50.0, 200.0), memory=ResourceTarget(1e8), strategy="vpa"),
-        "b": Proposal(
-            cpu=ResourceTarget(120.0, 60.0, 240.0), memory=ResourceTarget(math.nan), strategy="vpa"
-        ),
-        "c": Proposal(cpu=ResourceTarget(math.nan), memory=ResourceTarget(9e8), strategy="vpa"),
-    }
-    groups = {one.name: node_group(one) for one in nodes}
-    found = group_proposals(asks, groups)
-    assert set(found) == {"m5", "64 cores, 256 GiB"}
-    assert found["m5"].cpu == ResourceTarget(120.0, 60.0, 240.0)
-    assert found["m5"].memory.target == 1e8
-    together = merge_largest(found.values())
-    assert (together.cpu.target, together.memory.target) == (120.0, 9e8)

@@ -1,4 +1,4 @@
-"""Proposals: what a strategy asks for one container, now and over the last day, and for groups of nodes.
+"""Proposals: what a strategy asks for one container, now and over the last day.
 
 The numbers are those of the strategy, NaN and implausible ones included; the data quality check decides what
 is accepted.
@@ -7,9 +7,7 @@ is accepted.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from math import isnan
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,7 +18,6 @@ from trimtab.api.optimizationpolicy.metrics_config import (
     DEFAULT_ROLLING_WINDOW,
     DEFAULT_SAFETY_FACTOR,
 )
-from trimtab.kube.kinds.nodes import Node
 from trimtab.plugins import Settings
 from trimtab.sizing.recommendation import Factor
 from trimtab.sizing.state import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY, Array, ArrayState
@@ -181,38 +178,3 @@ class ProposalHistory(ArrayState[ProposalHistorySettings]):
     def load_arrays(self, arrays: Mapping[str, Array]) -> None:
         self._cpu.load_arrays("cpu.", arrays)
         self._memory.load_arrays("memory.", arrays)
-
-
-INSTANCE_TYPE = "node.kubernetes.io/instance-type"
-
-
-def node_group(node: Node, label: str = INSTANCE_TYPE) -> str:
-    """Return the group of a node: the value of the label, or else its size."""
-    size = node.allocatable
-    return dict(node.labels).get(label) or f"{size.cpu // 1000} cores, {size.memory >> 30} GiB"
-
-
-def group_proposals(proposals: Mapping[str, Proposal], groups: Mapping[str, str]) -> dict[str, Proposal]:
-    """Return the largest proposal of each group, from one per node; a node without a group is its own group."""
-    members: defaultdict[str, list[Proposal]] = defaultdict(list)
-    for node, proposal in proposals.items():
-        members[groups.get(node, node)].append(proposal)
-    return {group: merge_largest(found) for group, found in members.items()}
-
-
-def merge_largest(proposals: Iterable[Proposal]) -> Proposal:
-    """Return the largest targets of these proposals, by resource; a proposal without a target does not count."""
-    everyone = tuple(proposals)
-    return Proposal(
-        cpu=_pick_largest(one.cpu for one in everyone),
-        memory=_pick_largest(one.memory for one in everyone),
-        strategy=everyone[0].strategy,
-        facts=everyone[0].facts if len(everyone) == 1 else (),
-    )
-
-
-def _pick_largest(asks: Iterable[ResourceTarget]) -> ResourceTarget:
-    """Return the whole target with the highest amount, because its deadband belongs to it."""
-    return max(
-        (ask for ask in asks if not isnan(ask.target)), key=lambda ask: ask.target, default=ResourceTarget()
-    )
