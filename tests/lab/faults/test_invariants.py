@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from trimtab.actuation.change_annotations import (
+    AppliedSizes,
     ChangeAnnotations,
     OngoingChange,
     Phase,
@@ -22,17 +23,22 @@ from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.rest.resources import VPAS
-from trimtab.lab.faults.change_invariants import MAX_REVERT, OthersWritesKept, RevertsEnd
+from trimtab.lab.faults.change_invariants import (
+    MAX_REVERT,
+    ChangeRecordedFirst,
+    OthersWritesKept,
+    RevertsEnd,
+)
 from trimtab.lab.faults.companions import VpaDraw
 from trimtab.lab.faults.intent_invariants import CoolDownRespected, GuardrailsKept, VpaBoundsKept
 from trimtab.lab.faults.invariant import RunState
 from trimtab.lab.faults.plan import Fault, FaultInjector, FaultPlan
 from trimtab.lab.faults.records import CheckLog, Write
-from trimtab.lab.faults.run_invariants import MAX_CHANGE_AGE, NothingHalfDone
+from trimtab.lab.faults.run_invariants import MAX_CHANGE_AGE, NothingHalfDone, QuietInTheEnd
 from trimtab.lab.faults.size_invariants import OomKilledNotShrunk
 from trimtab.lab.faults.trace import RunTrace
-from trimtab.lab.faults.worlds import draw_world
-from trimtab.lab.simulator.physics import KILLED_BY_LIMIT
+from trimtab.lab.faults.worlds import MIB, draw_world
+from trimtab.lab.simulator.physics import KILLED_BY_LIMIT, UNSCHEDULED
 from trimtab.lab.simulator.simulation import build_policy_records
 from trimtab.lab.simulator.world import SimulatedWorld
 from trimtab.operator.config.model import OperatorConfig
@@ -167,6 +173,142 @@ def test_oom_killed_not_shrunk_compares_with_the_limits_at_the_kill_and_in_effec
     assert state.log.evaluations == {"oom-killed-not-shrunk": 1}
 
 
+@pytest.mark.parametrize(("placed", "violations"), [(True, 1), (False, 0)])
+def test_oom_killed_not_shrunk_permits_to_take_a_template_back_of_which_no_pod_was_placed(
+    *, placed: bool, violations: int
+) -> None:
+    # Seed 102: no node had capacity for more memory, and the rollout was rolled back.
+    state = make_state()
+    world, invariant = state.world, OomKilledNotShrunk(state)
+    key, workload = next((key, each) for key, each in world.workloads.items() if each.pods)
+    pod = next(iter(workload.pods.values()))
+    name, row = pod.containers[0].name, pod.rows[0]
+    containers = world.container_arrays.containers
+    containers.killed[row], containers.memory[row] = KILLED_BY_LIMIT, 100.0
+    for each in workload.pods.values():
+        each.applied[0] = Resources(memory_limit=100)
+    invariant.on_step()
+    pod.applied[0] = Resources(memory_limit=200)
+    pod.node = 0 if placed else UNSCHEDULED
+    world.now += 3 * state.spec.step
+    before, after = ({name: Resources(memory_limit=limit)} for limit in (200, 100))
+    invariant.on_write(write_to("patch", key, before=before, after=after, at=world.now))
+    assert len(state.log.violations) == violations
+
+
+@pytest.mark.parametrize(("most", "violations"), [("64Mi", 0), ("256Mi", 1)])
+def test_oom_killed_not_shrunk_permits_the_size_above_which_bounds_allow_nothing(
+    most: str, violations: int
+) -> None:
+    # Seed 1000375: pod sync gave a new pod the size of the others, which were killed and may have no more.
+    state = make_state()
+    world = state.world
+    replica = make_replica(
+        world, {"all": {"mode": "Auto", "resourceBounds": {"memory": {"max": most}}}}, intent=""
+    )
+    state = replace(state, replicas=lambda: [replica])
+    invariant = OomKilledNotShrunk(state)
+    key, workload = next((key, each) for key, each in world.workloads.items() if each.pods)
+    pod = next(iter(workload.pods.values()))
+    name, row = pod.containers[0].name, pod.rows[0]
+    containers = world.container_arrays.containers
+    containers.killed[row], containers.memory[row] = KILLED_BY_LIMIT, 100 * MIB
+    pod.applied[0] = Resources(memory_limit=200 * MIB)
+    invariant.on_step()
+    world.now += 3 * state.spec.step
+    before, after = ({name: Resources(memory_limit=limit * MIB)} for limit in (200, 100))
+    resize = write_to("resize", key, before=before, after=after, at=world.now)
+    invariant.on_write(replace(resize, pod=pod.to_record("node-0")))
+    assert len(state.log.violations) == violations
+
+
+@pytest.mark.parametrize(("maximum", "violations"), [("100m", 0), (None, 1)])
+def test_change_recorded_first_reads_annotations_within_the_limits_of_the_moment(
+    maximum: str | None, violations: int
+) -> None:
+    # Seed 1000381: the organisation's limits were lowered during a change.
+    state = make_state()
+    limits = {"maxCpu": maximum} if maximum else {}
+    config = OperatorConfig.model_validate({"limits": limits})
+    state = replace(state, config=lambda: config)
+    key, workload = next((key, each) for key, each in state.world.workloads.items() if each.pods)
+    names = [each.name for each in workload.containers]
+    none, wanted = ({name: Resources(cpu) for name in names} for cpu in (50, 400))
+    workload.containers = tuple(
+        msgspec.structs.replace(each, resources=Resources(50)) for each in workload.containers
+    )
+    annotations = ChangeAnnotations(change=make_change(before=none, after=wanted))
+    workload.annotations["operator"] = encode_change_annotations(annotations, uid=workload.uid)
+    limited = {name: Resources(100) for name in names}
+    ChangeRecordedFirst(state).on_write(write_to("resize", key, before=wanted, after=limited))
+    assert len(state.log.violations) == violations
+
+
+@pytest.mark.parametrize(
+    ("stabilization", "starts", "violations"), [("0s", 4, 0), ("0s", 5, 1), ("1h", 2, 0), ("1h", 3, 1)]
+)
+def test_quiet_in_the_end_permits_more_changes_where_the_policy_damps_none(
+    stabilization: str, starts: int, violations: int
+) -> None:
+    # Seed 1000149: with `stabilization: 0s` each estimate is followed at once.
+    state = make_state()
+    policy = {"mode": "Auto", "changes": {"stabilization": stabilization}}
+    replica = make_replica(state.world, {"all": policy}, intent="")
+    state = replace(state, replicas=lambda: [replica])
+    invariant = QuietInTheEnd(state)
+    state.world.control_time = state.world.start + state.spec.days * 86400 - 60
+    key = next(iter(state.world.workloads))
+    started = ChangeAnnotations(change=make_change(before=SMALL, after=LARGE))
+    for _ in range(starts):
+        invariant.on_write(write_to("annotate", key, old=ChangeAnnotations(), new=started))
+    invariant.at_end()
+    assert len(state.log.violations) == violations
+
+
+@pytest.mark.parametrize(("own", "violations"), [(False, 0), (True, 1)])
+def test_nothing_half_done_expects_no_end_of_a_rollout_that_a_person_started(
+    *, own: bool, violations: int
+) -> None:
+    # Seed 1000152: a person asked for twice the CPU, for which the nodes had no capacity.
+    state = make_state()
+    replica = make_replica(state.world, {"all": {"mode": "Auto"}}, intent="")
+    state = replace(state, replicas=lambda: [replica])
+    workload = next(each for each in state.world.workloads.values() if len(each.pods) > 1)
+    old, new = list(workload.pods.values())[:2]
+    for pod, cpu in ((old, 50), (new, 100)):
+        pod.ready = True
+        pod.containers = tuple(
+            msgspec.structs.replace(each, resources=Resources(cpu)) for each in pod.containers
+        )
+    workload.containers = new.containers
+    workload.start_revision()
+    new.revision = workload.revision
+    cpu = 100 if own else 50
+    sizes = {each.name: Resources(cpu) for each in workload.containers}
+    applied = AppliedSizes(id="1", at=0, sizes=sizes, template=sizes, before={}, until=0)
+    annotations = encode_change_annotations(ChangeAnnotations(applied=applied), uid=workload.uid)
+    workload.annotations["operator"] = annotations
+    NothingHalfDone(state).at_end()
+    assert len(state.log.violations) == violations
+
+
+def write_to(verb: str, key: WorkloadKey, **changes: Any) -> Write:
+    """Make a write to a workload of the world."""
+    return replace(write(verb), workload=key, **changes)
+
+
+def make_change(**changes: Any) -> OngoingChange:
+    """Make a change that has just started."""
+    known: dict[str, Any] = {
+        "id": "1",
+        "started": 0,
+        "method": UpdateMethod.IN_PLACE,
+        "phase": Phase.PROMOTING,
+    }
+    rest: dict[str, Any] = {"since": 0, "template": SMALL, "health": PodHealth(pods=1)}
+    return OngoingChange(**{**known, **rest, **changes})
+
+
 def make_replica(world: SimulatedWorld, policies: dict[str, Any], *, intent: str) -> Any:
     """Make a process that knows these policies, and an Intent that controls all workloads."""
     specs = {name: OptimizationPolicySpec.model_validate(spec) for name, spec in policies.items()}
@@ -195,17 +337,8 @@ def test_nothing_half_done_expects_an_end_of_changes_that_someone_continues(
     state = make_state()
     world, config = state.world, OperatorConfig.model_validate({"limits": {"maxSafetyFactor": 2}})
     workload = next(iter(world.workloads.values()))
-    change = OngoingChange(
-        id="1",
-        started=int(world.control_time - MAX_CHANGE_AGE - 1),
-        method=UpdateMethod.IN_PLACE,
-        phase=Phase.PROMOTING,
-        since=0,
-        before=SMALL,
-        after=LARGE,
-        template=SMALL,
-        health=PodHealth(pods=1),
-    )
+    started = int(world.control_time - MAX_CHANGE_AGE - 1)
+    change = make_change(started=started, before=SMALL, after=LARGE)
     workload.annotations["operator"] = encode_change_annotations(
         ChangeAnnotations(change=change), uid=workload.uid
     )

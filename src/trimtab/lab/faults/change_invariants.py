@@ -7,7 +7,7 @@ from collections import deque
 from trimtab.actuation.change_annotations import ChangeAnnotations, Phase, read_change_annotations
 from trimtab.actuation.decide.maintenance_windows import next_opening
 from trimtab.actuation.hold import read_hold
-from trimtab.actuation.resources import format_sizes, is_between
+from trimtab.actuation.resources import NO_LIMITS, Sizes, format_sizes, is_between
 from trimtab.api.optimizationpolicy import PolicyMode
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
@@ -99,15 +99,22 @@ class ChangeRecordedFirst(Invariant):
             return
         if self.state.lost_annotations_since(write.workload, write.at - ANNOTATIONS_DELAY):
             return
-        found = read_change_annotations(workload.to_record()) or ChangeAnnotations()
-        change, applied = found.change, found.applied
-        known = [change.before, change.after, *change.pod_overrides.values()] if change else []
-        known += [applied.sizes, applied.before] if applied else []
+        record, config = workload.to_record(), self.state.config()
+        # Every process reads annotations within the limits of the moment, which may have been lowered since.
+        limits = [NO_LIMITS, config.limits.size_limits, config.intents.size_limits(record.namespace)]
+        found = [read_change_annotations(record, each) or ChangeAnnotations() for each in limits]
+        known: list[Sizes] = []
+        for each in found:
+            if change := each.change:
+                known += [change.before, change.after, *change.pod_overrides.values()]
+            if applied := each.applied:
+                known += [applied.sizes, applied.before]
         known.append({each.name: each.resources for each in workload.containers})
         named = all(
             after == write.before[name] or any(_agrees_with(after, sizes.get(name)) for sizes in known)
             for name, after in write.after.items()
         )
+        change = found[0].change
         if change and change.phase is Phase.REVERTING and write.pod:
             # Memory is lowered no further than is safe, which may be less than back to the size before.
             named = named or is_between(write.after, change.previous_size(write.pod), change.after)

@@ -184,7 +184,7 @@ class MemoryInUseKept(Invariant):
 
 class OomKilledNotShrunk(Invariant):
     name = "oom-killed-not-shrunk"
-    sentence = "A container that was OOM-killed at its limit does not get that limit or less within a day."
+    sentence = "A container that was OOM-killed at its limit does not get that limit or less within a day, unless bounds forbid more."
     verbs: ClassVar[frozenset[str]] = frozenset({"resize", "patch"})
 
     def __init__(self, state: RunState) -> None:
@@ -216,16 +216,33 @@ class OomKilledNotShrunk(Invariant):
                 or not self.state.world.now - 2 * self.state.spec.step > at > self.state.world.now - DAY
             ):
                 continue
-            grows = new is None or (old is not None and new >= old)
-            self.check(grows or (new or 0) > limit, name, "was killed at", limit, write)
+            kept = new is None or (old is not None and new >= old) or self._is_capped(write, limit)
+            self.check(kept or (new or 0) > limit, name, "was killed at", limit, write)
 
     def _limit_before(self, write: Write, container: str) -> int | None:
         """Return the limit that a write may keep, even if the container was killed at it."""
-        # That in effect too: a revert withdraws more memory that a kubelet never gave.
-        pod = self.state.world.pods.get(write.pod.uid) if write.pod else None
         requested = write.before[container].memory_limit
-        limits = _limits_in_effect([pod] if pod else [], container)
-        return min(limits if requested is None else [*limits, requested], default=None)
+        limits = [] if requested is None else [requested]
+        # That in effect too: a revert withdraws more memory that a kubelet never gave, or that no node had for any pod
+        # of the template.
+        if write.pod:
+            pod = self.state.world.pods.get(write.pod.uid)
+            limits += _limits_in_effect([pod] if pod else [], container)
+        elif workload := self.state.world.workloads.get(write.workload):
+            placed = [pod for pod in workload.pods.values() if pod.node != UNSCHEDULED]
+            limits += [max(given)] if (given := _limits_in_effect(placed, container)) else []
+        return min(limits, default=None)
+
+    def _is_capped(self, write: Write, limit: int) -> bool:
+        """Return whether the policy or the organisation forbids more memory than that at which a container was killed."""
+        replica = self.state.find_replica(write.process)
+        workload = replica.process.operator.cluster_state.get(write.workload) if replica else None
+        policy = find_policy(replica, workload) if replica and workload else None
+        bounds = [
+            self.state.config().limits.max_memory,
+            policy.spec.resource_bounds.memory.max if policy else None,
+        ]
+        return any(each is not None and each.bytes <= limit for each in bounds)
 
 
 class OomKilledNotRecommendedLess(OomKilledNotShrunk):
