@@ -213,6 +213,29 @@ def test_relief_continues_beside_a_pod_without_capacity(reason: str) -> None:
     assert alone.phase is Phase.REVERTING
 
 
+def test_relief_continues_beside_a_pod_that_admission_gave_even_more_memory() -> None:
+    """Reverted, the pods without capacity would take the memory from the others, which are OOM killed again."""
+    pods = [killed_pod(n) for n in range(4)]
+    wanted = urgent_change(allow_recreate=True, allow_in_place_resize=False)
+    begins = start_change(observe_annotated(ChangeAnnotations(), pods, wanted))
+    assert begins.method is UpdateMethod.ROLLOUT
+    even_more = {"web": Resources(100, None, 640 * MIB, 640 * MIB)}
+    late = NOW + DEADLINES.progress + 1
+    came = pod("web-9", sizes=even_more, created=NOW + 60)
+
+    def step(live: list[Pod]) -> OngoingChange | None:
+        facts: dict[str, Any] = {"change_annotations": ChangeAnnotations(change=begins), "replicas": 4}
+        on = workload(template=MORE, rolling=True, **facts)
+        seen = LocalObservations(patched_change=begins.id, observed_since=NOW)
+        return recorded(next_actions(observation(wanted, pods=live, on=on, now=late, local=seen))).change
+
+    goes_on, alone = step([*pods[:3], came]), step(pods)
+    assert goes_on is not None
+    assert goes_on.phase is Phase.VERIFYING
+    assert alone is not None
+    assert alone.phase is Phase.REVERTING
+
+
 def test_relief_that_fails_is_retried_after_minutes_and_then_more_slowly() -> None:
     """Else it would be asked for at every look; and a week, as after other reverts, is a week of kills."""
     rests, change_annotations, now = [], ChangeAnnotations(reverted=RESTS), NOW

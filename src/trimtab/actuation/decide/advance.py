@@ -51,6 +51,8 @@ from trimtab.actuation.decide.stalls import (
 from trimtab.actuation.decide.start import MAX_CANARIES, choose_canaries
 from trimtab.actuation.resources import (
     Sizes,
+    adds_memory,
+    container_sizes,
     format_sizes,
     has_increase,
     has_size,
@@ -219,8 +221,15 @@ def is_relieving_others(observation: Observation) -> bool:
     is_written = template == merge_sizes(template, change.after)
     goes_on = change.relief and (is_written or not is_replacing_pods(change))
     return goes_on and any(
-        pod.ready and pod.node and is_settled(pod, change.after) for pod in observation.live
+        pod.ready and pod.node and _has_memory(pod, change.after) for pod in observation.live
     )
+
+
+def _has_memory(pod: Pod, sizes: Sizes) -> bool:
+    """Return whether a pod has at least this memory in effect."""
+    # More than that also counts: an admission webhook may round up what the template asks for.
+    sizes_now = container_sizes(pod.containers)
+    return is_settled(pod, sizes_now) and not adds_memory(sizes_now, sizes)
 
 
 @evaluated_once
