@@ -68,12 +68,13 @@ fresh-faults: setup
 compiled: setup
 	[ -d tests/__pycache__ ] || pytest --collect-only --quiet > /dev/null 2>&1 &
 
+FAST := tests --ignore tests/integration -m "not long" --numprocesses auto --dist worksteal
 test-fast: setup ## Run the tests that need no other process, cluster or root
-	pytest tests --ignore tests/integration --numprocesses auto --dist worksteal
+	pytest $(FAST)
 
 coverage: setup ## Measure the branch coverage of the fast tests, and check each package's floor
 	rm -rf .coverage
-	coverage run -m pytest tests --ignore tests/integration --numprocesses auto --dist worksteal
+	coverage run -m pytest $(FAST)
 	coverage combine --quiet
 	python -m tools.coverage_floors
 
