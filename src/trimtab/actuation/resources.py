@@ -102,7 +102,12 @@ def has_size(pod: Pod, sizes: Sizes) -> bool:
 
 def is_settled(pod: Pod, sizes: Sizes) -> bool:
     """Return whether the pod has this size in its spec and, as far as the kubelet reports it, in its cgroups."""
-    if pod.resize is not None or not has_size(pod, sizes):
+    return has_size(pod, sizes) and is_in_effect(pod, sizes)
+
+
+def is_in_effect(pod: Pod, sizes: Sizes) -> bool:
+    """Return whether the kubelet has these sizes in the pod's cgroups, as far as it reports them."""
+    if pod.resize is not None:
         return False
     # A kubelet that reports no resources in the status would keep a change waiting forever: the spec alone decides
     # then.
@@ -111,7 +116,9 @@ def is_settled(pod: Pod, sizes: Sizes) -> bool:
         for state in pod.container_statuses
         if state.actual_resources and state.name in sizes
     }
-    return all(_is_close(resources, sizes[name]) for name, resources in applied.items())
+    return all(
+        resources == sizes[name] or _is_close(resources, sizes[name]) for name, resources in applied.items()
+    )
 
 
 def has_template_size(pod: Pod, template: Sizes) -> bool:

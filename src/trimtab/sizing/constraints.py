@@ -38,12 +38,6 @@ class AllowedRanges(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     pod_cpu: AllowedRange = AllowedRange()
     pod_memory: AllowedRange = AllowedRange()
 
-    def select(self, resource: ResourceName) -> tuple[AllowedRange, AllowedRange]:
-        """Return the ranges of a container and of a pod for one resource."""
-        if resource == "cpu":
-            return self.container_cpu, self.pod_cpu
-        return self.container_memory, self.pod_memory
-
 
 class AutoscalerConstraint(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A HorizontalPodAutoscaler that keeps usage at a share of the request.

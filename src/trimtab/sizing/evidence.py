@@ -290,7 +290,7 @@ def check_oom_recovery(sized: SizedResource) -> SafeMinimum | None:
 
 def killed_size(sized: SizedResource) -> int:
     """Return the most memory with which the container was killed while that counts; 0 if it was not."""
-    if sized.resource != "memory":
+    if sized.resource != "memory" or not sized.evidence.kills:
         return 0
     since = sized.now - sized.rules.safety.oom_history
     return max((each.memory for each in sized.evidence.kills if each.last >= since), default=0)

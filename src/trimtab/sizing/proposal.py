@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 
 from trimtab.api.optimizationpolicy import MetricsConfig, SizingGoal
 from trimtab.api.optimizationpolicy.metrics_config import (
@@ -134,7 +135,7 @@ def _build_target(
         float(bounds.target[row]) * units,
         float(bounds.lower[row]) * units,
         float(bounds.upper[row]) * units,
-        tuple(target * units for target in recent),
+        tuple((np.array(recent) * units).tolist()),
         traits.covers_stabilization,
         traits.damps_changes,
     )

@@ -19,7 +19,7 @@ part of sizing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import ceil
 
 import msgspec
@@ -30,7 +30,13 @@ from trimtab.kube.kinds.pods import Container, RequestLimit, Resources
 from trimtab.sizing.constraints import Constraints, sum_other_containers
 from trimtab.sizing.evidence import Evidence, SafeMinimum, is_oom_prone
 from trimtab.sizing.guards import limits, requests
-from trimtab.sizing.guards.context import ExplanationBuilder, Guard, GuardContext, NoChange
+from trimtab.sizing.guards.context import (
+    ExplanationBuilder,
+    Guard,
+    GuardContext,
+    NoChange,
+    NullExplanation,
+)
 from trimtab.sizing.guards.data_quality import check_data_quality, exclusion_reason
 from trimtab.sizing.guards.limits import RequestLimitPair, check_conflict
 from trimtab.sizing.guards.oom import check_unhandled_oom, explain_excluded_oom, raise_after_kills
@@ -44,12 +50,15 @@ LARGEST_STEP = "largest step"
 
 # An explanation names each step by the guard that made it, so that these names are part of what users read.
 DEADBAND_GUARDS: tuple[tuple[str, Guard], ...] = (("deadband", requests.apply_deadband),)
-CHANGE_GUARDS: tuple[tuple[str, Guard], ...] = (
-    ("minimum change", requests.apply_minimum_change),
-    (LARGEST_STEP, requests.apply_largest_step),
-)
+MINIMUM_CHANGE_GUARDS: tuple[tuple[str, Guard], ...] = (("minimum change", requests.apply_minimum_change),)
+STEP_GUARDS: tuple[tuple[str, Guard], ...] = ((LARGEST_STEP, requests.apply_largest_step),)
+ROUNDING_GUARDS: tuple[tuple[str, Guard], ...] = (("rounding", requests.apply_rounding),)
+OOM_GUARDS: tuple[tuple[str, Guard], ...] = (("OOM kills", raise_after_kills),)
+SHAPING_GUARDS: dict[ResourceName, tuple[tuple[str, Guard], ...]] = {
+    "cpu": (*STEP_GUARDS, *ROUNDING_GUARDS),
+    "memory": (*STEP_GUARDS, *OOM_GUARDS, *ROUNDING_GUARDS),
+}
 CAP_GUARDS: tuple[tuple[str, Guard], ...] = (
-    ("rounding", requests.apply_rounding),
     # The caps come after rounding, which may lift an amount above them.
     ("bounds", requests.apply_bounds),
     ("LimitRange", requests.apply_limit_range),
@@ -57,28 +66,42 @@ CAP_GUARDS: tuple[tuple[str, Guard], ...] = (
     ("node capacity", requests.apply_node_capacity),
     ("quota", requests.apply_quota),
 )
-OOM_GUARDS: tuple[tuple[str, Guard], ...] = (("OOM kills", raise_after_kills),)
-FINAL_GUARDS: dict[ResourceName, tuple[tuple[str, Guard], ...]] = {
-    "cpu": CAP_GUARDS,
-    "memory": (*OOM_GUARDS, *CAP_GUARDS),
-}
-LIMIT_GUARDS: tuple[tuple[str, limits.LimitGuard], ...] = (
+POLICY_LIMIT_GUARDS: tuple[tuple[str, limits.LimitGuard], ...] = (
     ("policy", limits.follow_policy),
     ("QoS", limits.keep_guaranteed),
+)
+LIMIT_CAP_GUARDS: tuple[tuple[str, limits.LimitGuard], ...] = (
     ("minimum", limits.keep_needed_limit),
     ("LimitRange", limits.apply_limit_range),
     ("quota", limits.apply_quota),
     ("ratio", limits.apply_ratio),
     ("alignment", limits.align_request),
-    ("conflict", limits.check_conflict),
 )
 
 
+class RequestNeed(msgspec.Struct, frozen=True, gc=False):
+    """The request that a container needs, before anything that depends on step limits or on the containers beside it."""
+
+    request: int | NoChange
+    limit_floor: int
+    """The least amount of the limit."""
+    utilization_floor: int
+    """The least request with which an autoscaler keeps its replicas; 0 without one."""
+
+
+Needs = dict[tuple[str, ResourceName], RequestNeed]
+"""The needs of the containers of a pod, which are the same whatever step limits apply."""
+
+
 def apply_guards(
-    context: GuardContext, strategy: str, explanation: ExplanationBuilder
+    context: GuardContext, strategy: str, explanation: ExplanationBuilder, needs: Needs
 ) -> RequestLimitPair | None:
     """Return the new request and limit; None if they stay as they are."""
-    pair = _compute_pair(context, strategy, explanation)
+    key = context.container, context.resource
+    need = needs.get(key)
+    if need is None:
+        need = needs[key] = _compute_need(context, strategy, explanation)
+    pair = _compute_pair(context, need, explanation)
     if isinstance(pair, NoChange):
         explanation.add_no_change(context, pair)
         return None
@@ -91,33 +114,49 @@ def apply_guards(
 
 
 def _compute_pair(
-    context: GuardContext, strategy: str, trail: ExplanationBuilder
+    context: GuardContext, need: RequestNeed, trail: ExplanationBuilder
 ) -> RequestLimitPair | NoChange:
-    found = list_floors(context)
-    lasting = max((floor.amount for floor in found if floor.binds_limit), default=0)
-    scaled = max((floor.amount for floor in found if floor.name == UTILIZATION), default=0)
-    wanted = _compute_request(context, found, strategy, trail)
-    amount = (
-        wanted
-        if isinstance(wanted, NoChange)
-        else _run_guards(FINAL_GUARDS[context.resource], wanted, context, trail)
-    )
+    if isinstance(need.request, NoChange):
+        return need.request
+    amount, _ = _run_guards(SHAPING_GUARDS[context.resource], need.request, context, trail)
     if isinstance(amount, NoChange):
         return amount
-    pair = _run_limit_guards(RequestLimitPair(amount, context.limit, lasting), context, trail)
+    amount, is_capped = _run_guards(CAP_GUARDS, amount, context, trail)
+    if isinstance(amount, NoChange):
+        return amount
+    pair, _ = _run_limit_guards(
+        POLICY_LIMIT_GUARDS, RequestLimitPair(amount, context.limit, need.limit_floor), context, trail
+    )
+    if isinstance(pair, NoChange):
+        return pair
+    pair, is_adapted = _run_limit_guards(LIMIT_CAP_GUARDS, pair, context, trail)
+    if isinstance(pair, NoChange):
+        return pair
+    # A pair that no cap changed has just passed each of them.
+    if (is_capped or is_adapted) and (conflict := check_conflict(pair, context)):
+        return conflict
     # An autoscaler measures usage as a share of the request: below this amount it would add replicas for the
     # same load.
-    if isinstance(pair, RequestLimitPair) and pair.request < min(context.request or 0, scaled):
+    if pair.request < min(context.request or 0, need.utilization_floor):
         return NoChange(
             "the LimitRange, quota or node admits less than the HPA needs to keep its replicas", "HPA"
         )
     return pair
 
 
+def _compute_need(context: GuardContext, strategy: str, trail: ExplanationBuilder) -> RequestNeed:
+    floors = list_floors(context)
+    return RequestNeed(
+        _compute_request(context, floors, strategy, trail),
+        limit_floor=max((floor.amount for floor in floors if floor.binds_limit), default=0),
+        utilization_floor=max((floor.amount for floor in floors if floor.name == UTILIZATION), default=0),
+    )
+
+
 def _compute_request(
     context: GuardContext, found: tuple[SafeMinimum, ...], strategy: str, trail: ExplanationBuilder
 ) -> int | NoChange:
-    """Return the request before any cap applies."""
+    """Return the request before any step limit or cap applies."""
     hold = exclusion_reason(context)
     if hold is not None:
         return explain_excluded_oom(context, hold) if is_oom_prone(context) else hold
@@ -133,7 +172,7 @@ def _compute_request(
             why=_describe_target(context.request, target),
             source=f"strategy {strategy}",
         )
-        amount = _run_guards(DEADBAND_GUARDS, target, context, trail)
+        amount, _ = _run_guards(DEADBAND_GUARDS, target, context, trail)
         return amount if isinstance(amount, NoChange) else _apply_floors(amount, context, found, trail)
     # A container that is killed early seldom lives for enough samples: waiting for them would let it crash
     # for ever.
@@ -167,7 +206,7 @@ def _apply_floors(
         if amount < least:
             trail.add_step(context, floor.name, amount, least, why=floor.why, source=floor.source)
             amount = least
-    return _run_guards(CHANGE_GUARDS, amount, context, trail)
+    return _run_guards(MINIMUM_CHANGE_GUARDS, amount, context, trail)[0]
 
 
 def _describe_target(request: int | None, target: int) -> str:
@@ -183,28 +222,35 @@ def _describe_target(request: int | None, target: int) -> str:
 
 def _run_guards(
     guards: tuple[tuple[str, Guard], ...], amount: int, context: GuardContext, trail: ExplanationBuilder
-) -> int | NoChange:
+) -> tuple[int | NoChange, bool]:
+    """Return the amount after all guards, and whether any of them changed it."""
+    is_changed = False
     for name, guard in guards:
         answer = guard(amount, context)
         if answer is None:
             continue
         if isinstance(answer, NoChange):
-            return answer
+            return answer, True
         trail.add_step(context, name, amount, answer.amount, why=answer.why, source=answer.source)
-        amount = answer.amount
-    return amount
+        amount, is_changed = answer.amount, True
+    return amount, is_changed
 
 
 def _run_limit_guards(
-    pair: RequestLimitPair, context: GuardContext, trail: ExplanationBuilder
-) -> RequestLimitPair | NoChange:
-    for name, guard in LIMIT_GUARDS:
+    guards: tuple[tuple[str, limits.LimitGuard], ...],
+    pair: RequestLimitPair,
+    context: GuardContext,
+    trail: ExplanationBuilder,
+) -> tuple[RequestLimitPair | NoChange, bool]:
+    """Return the pair after all guards, and whether any of them answered."""
+    has_answer = False
+    for name, guard in guards:
         answer = guard(pair, context)
         if answer is None:
             continue
         if isinstance(answer, NoChange):
-            return answer
-        why, source = answer.why, answer.source
+            return answer, True
+        why, source, has_answer = answer.why, answer.source, True
         if answer.limit != pair.limit:
             trail.add_step(context, f"limit {name}", pair.limit, answer.limit, why=why, source=source)
         if answer.request != pair.request:
@@ -212,7 +258,7 @@ def _run_limit_guards(
         if (answer.request, answer.limit) == (pair.request, pair.limit):
             trail.add_unchanged(context, f"limit {name}", pair.limit, why=why, source=source)
         pair = RequestLimitPair(answer.request, answer.limit, pair.floor)
-    return pair
+    return pair, has_answer
 
 
 _NO_PROPOSAL = Proposal(strategy="none")
@@ -227,20 +273,26 @@ def recommend_container(
     rules: PolicyRules,
     constraints: Constraints,
     now: float,
+    needs: Needs | None = None,
+    trail: ExplanationBuilder | None = None,
 ) -> Recommendation:
-    """Return the recommendation for one container."""
+    """Return the recommendation for one container.
+
+    `needs` keeps what is the same under other step limits, and `trail` collects the explanation.
+    """
     has, rules = container.resources, rules.for_container(container.name)
-    trail = ExplanationBuilder(proposal.facts)
+    trail = ExplanationBuilder(proposal.facts) if trail is None else trail
+    needs = {} if needs is None else needs
     cases = build_guard_contexts(
         container, proposal=proposal, evidence=evidence, rules=rules, constraints=constraints, now=now
     )
-    cpu = apply_guards(cases[0], proposal.strategy, trail)
+    cpu = apply_guards(cases[0], proposal.strategy, trail, needs)
     if cpu is not None:  # A node must have capacity for both resources as they will be.
         cases = (
             cases[0],
             msgspec.structs.replace(cases[1], other_resource_request=cases[0].others_request + cpu.request),
         )
-    memory = apply_guards(cases[1], proposal.strategy, trail)
+    memory = apply_guards(cases[1], proposal.strategy, trail, needs)
     if rules.keep_qos and is_guaranteed(_build_resources(has, cpu, memory)) and not is_guaranteed(has):
         cpu, memory = _keep_burstable(cases, (cpu, memory), trail)
     resources = _build_resources(has, cpu, memory)
@@ -260,16 +312,27 @@ def recommend_pod(
     """Return the recommendations for all containers of a pod, each beside the results for those before it."""
     pod = tuple(containers)
 
-    def recommend_by(by: PolicyRules) -> tuple[Recommendation, ...]:
+    needs: Needs = {}
+
+    def recommend_by(
+        by: PolicyRules, new_trail: Callable[[tuple[Factor, ...]], ExplanationBuilder]
+    ) -> tuple[Recommendation, ...]:
         return _recommend_each(
-            pod, proposals=proposals, evidence=evidence, rules=by, constraints=constraints, now=now
+            pod,
+            proposals=proposals,
+            evidence=evidence,
+            rules=by,
+            constraints=constraints,
+            now=now,
+            needs=needs,
+            new_trail=new_trail,
         )
 
-    found = recommend_by(rules)
+    found = recommend_by(rules, ExplanationBuilder)
     if not any(map(_is_step_limited, found)):
         return found
-    # The end of the steps is the answer of the same guards without a step limit.
-    ends = recommend_by(rules.without_step_limits())
+    # The end of the steps is the answer of the same guards without a step limit, from the same needs.
+    ends = recommend_by(rules.without_step_limits(), NullExplanation)
     return tuple(_with_final_target(*each) for each in zip(pod, found, ends, strict=True))
 
 
@@ -284,7 +347,10 @@ def _with_final_target(container: Container, found: Recommendation, end: Recomme
     has = container.resources
 
     def moves(resources: Resources) -> tuple[bool, bool]:
-        return resources.cpu != has.cpu, resources.memory != has.memory
+        return (
+            resources.cpu_request != has.cpu_request or resources.cpu_limit != has.cpu_limit,
+            resources.memory_request != has.memory_request or resources.memory_limit != has.memory_limit,
+        )
 
     # A step may be admitted whose end is not, for example by a quota: then nobody knows how far the steps go.
     is_held = any(
@@ -303,15 +369,18 @@ def _recommend_each(
     rules: PolicyRules,
     constraints: Constraints,
     now: float,
+    needs: Needs,
+    new_trail: Callable[[tuple[Factor, ...]], ExplanationBuilder],
 ) -> tuple[Recommendation, ...]:
     pod = list(containers)
     qos = constraints.qos_class or qos_class(one.resources for one in pod)
     quota = constraints.quota
     found = []
     for index, container in enumerate(pod):
+        proposal = proposals.get(container.name, _NO_PROPOSAL)
         recommendation = recommend_container(
             container,
-            proposal=proposals.get(container.name, _NO_PROPOSAL),
+            proposal=proposal,
             evidence=evidence.get(container.name, _NO_EVIDENCE),
             rules=rules,
             constraints=msgspec.structs.replace(
@@ -321,6 +390,8 @@ def _recommend_each(
                 quota=quota,
             ),
             now=now,
+            needs=needs,
+            trail=new_trail(proposal.facts),
         )
         found.append(recommendation)
         quota = subtract_from_quota(
@@ -340,43 +411,48 @@ def build_guard_contexts(
     now: float,
 ) -> tuple[GuardContext, GuardContext]:
     """Return the guard contexts of CPU and memory."""
-    return (
-        _build_guard_context("cpu", container, proposal, evidence, rules, constraints, now),
-        _build_guard_context("memory", container, proposal, evidence, rules, constraints, now),
-    )
-
-
-def _build_guard_context(
-    resource: ResourceName,
-    container: Container,
-    proposal: Proposal,
-    evidence: Evidence,
-    rules: PolicyRules,
-    constraints: Constraints,
-    now: float,
-) -> GuardContext:
-    is_cpu = resource == "cpu"
-    other: ResourceName = "memory" if is_cpu else "cpu"
     counted, others = container.resources.with_implied_requests(), constraints.other_containers
-    container_range, pod_range = constraints.ranges.select(resource)
-    restarts = container.restart_on_cpu_resize if is_cpu else container.restart_on_memory_resize
-    return GuardContext(
-        resource=resource,
-        container=container.name,
-        request=counted.select(resource).request or None,
-        limit=counted.select(resource).limit,
-        proposed=proposal.cpu if is_cpu else proposal.memory,
-        rule=rules.cpu if is_cpu else rules.memory,
-        rules=rules,
-        evidence=evidence,
-        constraints=constraints,
-        container_range=container_range,
-        pod_range=pod_range,
-        others_request=others.select(resource).request or 0,
-        others_limit=others.select(resource).limit or 0,
-        other_resource_request=(others.select(other).request or 0) + (counted.select(other).request or 0),
-        restarts_container=rules.restarts_pods or restarts,
-        now=now,
+    cpu, memory, other_cpu, other_memory = counted.cpu, counted.memory, others.cpu, others.memory
+    ranges, quota = constraints.ranges, constraints.quota
+    return (
+        GuardContext(
+            resource="cpu",
+            container=container.name,
+            request=cpu.request or None,
+            limit=cpu.limit,
+            proposed=proposal.cpu,
+            rule=rules.cpu,
+            rules=rules,
+            evidence=evidence,
+            constraints=constraints,
+            container_range=ranges.container_cpu,
+            pod_range=ranges.pod_cpu,
+            quota=quota.cpu,
+            others_request=other_cpu.request or 0,
+            others_limit=other_cpu.limit or 0,
+            other_resource_request=(other_memory.request or 0) + (memory.request or 0),
+            restarts_container=rules.restarts_pods or container.restart_on_cpu_resize,
+            now=now,
+        ),
+        GuardContext(
+            resource="memory",
+            container=container.name,
+            request=memory.request or None,
+            limit=memory.limit,
+            proposed=proposal.memory,
+            rule=rules.memory,
+            rules=rules,
+            evidence=evidence,
+            constraints=constraints,
+            container_range=ranges.container_memory,
+            pod_range=ranges.pod_memory,
+            quota=quota.memory,
+            others_request=other_memory.request or 0,
+            others_limit=other_memory.limit or 0,
+            other_resource_request=(other_cpu.request or 0) + (cpu.request or 0),
+            restarts_container=rules.restarts_pods or container.restart_on_memory_resize,
+            now=now,
+        ),
     )
 
 

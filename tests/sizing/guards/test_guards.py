@@ -49,10 +49,12 @@ from trimtab.sizing.guards.requests import round_up
 from trimtab.sizing.policy_rules import PolicyRules, ResourceRules
 from trimtab.sizing.proposal import Proposal, ResourceTarget
 from trimtab.sizing.recommend import (
-    CHANGE_GUARDS,
+    CAP_GUARDS,
     DEADBAND_GUARDS,
-    FINAL_GUARDS,
-    LIMIT_GUARDS,
+    LIMIT_CAP_GUARDS,
+    MINIMUM_CHANGE_GUARDS,
+    POLICY_LIMIT_GUARDS,
+    SHAPING_GUARDS,
     recommend_container,
     recommend_pod,
 )
@@ -995,8 +997,10 @@ def test_documentation_lists_every_guard() -> None:
     assert [name for name in sorted(floor_names) if f"| {name} |" not in page] == []
     tables: list[tuple[tuple[str, object], ...]] = [
         DEADBAND_GUARDS,
-        CHANGE_GUARDS,
-        *FINAL_GUARDS.values(),
-        LIMIT_GUARDS,
+        MINIMUM_CHANGE_GUARDS,
+        *SHAPING_GUARDS.values(),
+        CAP_GUARDS,
+        POLICY_LIMIT_GUARDS,
+        LIMIT_CAP_GUARDS,
     ]
     assert [name for table in tables for name, _ in table if name not in page] == []

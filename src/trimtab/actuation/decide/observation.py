@@ -17,7 +17,7 @@ from trimtab.actuation.change_annotations import (
 from trimtab.actuation.deadlines import DEADLINES
 from trimtab.actuation.decide.health import MAX_UNAVAILABLE_SHARE, HarmSignals
 from trimtab.actuation.effective_size import PodSync, effective_sizes, live_pods
-from trimtab.actuation.resources import NO_LIMITS, SizeLimits, Sizes, container_sizes, is_settled
+from trimtab.actuation.resources import NO_LIMITS, SizeLimits, Sizes, container_sizes, is_in_effect
 from trimtab.api.optimizationpolicy import UpdateStrategy
 from trimtab.kube.kinds.pods import Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
@@ -126,7 +126,7 @@ class LocalObservations:
         """Note which pods are not settled or not ready, and forget those that are again."""
         live = live_pods(pods)
         sizes = {pod.uid: container_sizes(pod.containers) for pod in live}
-        waiting = [pod.uid for pod in live if not is_settled(pod, sizes[pod.uid])]
+        waiting = [pod.uid for pod in live if not is_in_effect(pod, sizes[pod.uid])]
         # Another size is another resize, whose wait begins now: a revert would otherwise take a pod that its node
         # had no capacity for as one that waited for something else before.
         resized = {uid for uid in waiting if self.unsettled_sizes.get(uid, sizes[uid]) != sizes[uid]}

@@ -14,6 +14,7 @@ import msgspec
 from trimtab.api.optimizationpolicy import LimitMode
 from trimtab.api.quantity import format_step
 from trimtab.kube.kinds.pod_requests import GUARANTEED
+from trimtab.kube.kinds.pods import RequestLimit
 from trimtab.sizing.constraints import AllowedRange, Constraints
 from trimtab.sizing.evidence import SizedResource, is_oom_prone
 from trimtab.sizing.proposal import ResourceTarget
@@ -31,6 +32,8 @@ class GuardContext(SizedResource, frozen=True, gc=False, kw_only=True):
     constraints: Constraints
     container_range: AllowedRange
     pod_range: AllowedRange
+    quota: RequestLimit
+    """The amounts that the ResourceQuotas of the namespace have left."""
     others_request: int
     """The sum of the requests of this resource by the containers beside it."""
     others_limit: int
@@ -113,3 +116,27 @@ class ExplanationBuilder:
     def _add(self, name: str, detail: str, source: str) -> None:
         # There are few names and sources and many containers, so that interning saves memory.
         self.factors.append(Factor(intern(name), detail, intern(source)))
+
+
+class NullExplanation(ExplanationBuilder):
+    """Collects nothing: of a second run with other rules, only the amounts are used."""
+
+    def add_step(
+        self,
+        context: GuardContext,
+        name: str,
+        before: int | None,
+        after: int | None,
+        *,
+        why: str,
+        source: str,
+    ) -> None:
+        pass
+
+    def add_unchanged(
+        self, context: GuardContext, name: str, amount: int | None, *, why: str, source: str
+    ) -> None:
+        pass
+
+    def add_no_change(self, context: GuardContext, hold: NoChange) -> None:
+        pass

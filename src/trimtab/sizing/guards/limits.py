@@ -122,11 +122,11 @@ def _missing_evidence_reason(context: GuardContext) -> str:
 
 def _remove_limit(request: int, limit: int, context: GuardContext) -> tuple[int | None, str]:
     """Remove the limit, unless the namespace would set another one or reject a pod without one."""
-    mine, left = context.container_range, context.constraints.quota
+    mine = context.container_range
     enough = max(limit, request, min_limit_after_kills(context))
     if mine.default is not None or mine.max is not None or context.pod_range.max is not None:
         return enough, "kept, because the LimitRange requires a limit"
-    if left.select(context.resource).limit is not None:
+    if context.quota.limit is not None:
         return enough, "kept, because the ResourceQuota requires a limit"
     if is_oom_prone(context):  # A limit can be raised in place and at once, but not removed in place.
         return enough, "raised first: the container was OOM killed at it, and removing it takes a restart"
@@ -185,8 +185,7 @@ def apply_limit_range(pair: RequestLimitPair, context: GuardContext) -> LimitSte
 
 def apply_quota(pair: RequestLimitPair, context: GuardContext) -> LimitStep | NoChange | None:
     """Grow only by the remaining quota on limits."""
-    around, had = context.constraints, context.limit or 0
-    left = around.quota.select(context.resource).limit
+    around, had, left = context.constraints, context.limit or 0, context.quota.limit
     if left is None or pair.limit is None:
         return None
     most = max(round_down(context.resource, had + max(left, 0) // max(around.replicas, 1)), had)

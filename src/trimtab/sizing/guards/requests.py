@@ -300,8 +300,7 @@ def apply_node_capacity(amount: int, context: GuardContext) -> GuardStep | NoCha
 
 def apply_quota(amount: int, context: GuardContext) -> GuardStep | NoChange | None:
     """Stay within the remaining quota of the namespace, divided among the replicas."""
-    around = context.constraints
-    left = around.quota.select(context.resource).request
+    around, left = context.constraints, context.quota.request
     if left is None:
         return None
     # Every replica grows by the same amount. A quota that was lowered below its usage leaves a negative rest.
