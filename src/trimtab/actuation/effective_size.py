@@ -206,7 +206,9 @@ def effective_containers(
         containers = _iter_majority_containers(live, assignment, template, sync)
     else:
         containers = (_with_size(each, assignment.sizes) for each in workload.containers)
-    changing = _size_in_change(annotations.change, template) if annotations.change else {}
+    if annotations.change is None:
+        return tuple(containers)
+    changing = _size_in_change(annotations.change, template)
     return tuple(_with_size(each, changing) for each in containers)
 
 
@@ -219,17 +221,25 @@ def _iter_majority_containers(
     neither on the order of the pods nor on the few pods with a container too many or too few, as during a
     rollout.
     """
-    votes: dict[str, Counter[Resources]] = {}
-    latest: dict[str, Container] = {}
+    order = {name: place for place, name in enumerate(template)}
     # Most replicas have equal containers, so that only the newest pod of each variant has to be looked at.
     alike = Counter(pod.containers for pod in live)
+    if len(alike) == 1:
+        sizes = assignment.synced_size(live[0], sync)
+        yield from (each for each in live[0].containers if each.role == "init")
+        running = [each for each in live[0].containers if each.role != "init"]
+        for each in sorted(running, key=lambda each: (order.get(each.name, len(order)), each.name)):
+            size = sizes[each.name]
+            yield each if size == each.resources else msgspec.structs.replace(each, resources=size)
+        return
+    votes: dict[str, Counter[Resources]] = {}
+    latest: dict[str, Container] = {}
     newest = {pod.containers: pod for pod in sorted(live, key=_creation_order)}
     for pod in sorted(newest.values(), key=_creation_order):
         latest |= {each.name: each for each in pod.containers}
         for name, size in assignment.synced_size(pod, sync).items():
             votes.setdefault(name, Counter())[size] += alike[pod.containers]
     yield from (each for each in pod.containers if each.role == "init")
-    order = {name: place for place, name in enumerate(template)}
     for name in sorted(votes, key=lambda name: (order.get(name, len(order)), name)):
         if name in template or 2 * votes[name].total() >= len(live):
             yield msgspec.structs.replace(

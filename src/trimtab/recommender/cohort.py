@@ -339,8 +339,8 @@ class StrategyCohort(Cohort):
                 np.array([kill.request for kill in ours]),
             )
 
-    def get_proposal(self, name: WorkloadContainer, *, now: float) -> Proposal:
-        """Return the strategy's proposal for a container of this cohort."""
+    def get_proposal(self, name: WorkloadContainer, *, now: float, explained: bool = True) -> Proposal:
+        """Return the strategy's proposal for a container of this cohort, with its facts if `explained`."""
         targets = self._targets
         if targets is None:
             self._divide_pod_minimum()
@@ -351,7 +351,7 @@ class StrategyCohort(Cohort):
             targets,
             row,
             strategy=self.strategy_spec.strategy,
-            facts=(*self._facts, *self._explain(targets, row)),
+            facts=(*self._facts, *self._explain(targets, row)) if explained else (),
             recent=self._proposal_history.recent_targets(now, row),
             traits=self.strategy.traits,
         )

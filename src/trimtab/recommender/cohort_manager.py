@@ -77,14 +77,20 @@ class CohortManager:
         return None
 
     def estimate(
-        self, name: WorkloadContainer, strategy_spec: StrategySpec, *, now: float, is_long_running: bool
+        self,
+        name: WorkloadContainer,
+        strategy_spec: StrategySpec,
+        *,
+        now: float,
+        is_long_running: bool,
+        explained: bool = True,
     ) -> ContainerEstimate | None:
         """Return the estimate for a container; None if nothing was ingested for it yet."""
         cohort, evidence = self.find(name, strategy_spec), self.find_evidence(name, strategy_spec.source)
         if cohort is None or evidence is None:
             return None
         return ContainerEstimate(
-            cohort.get_proposal(name, now=now),
+            cohort.get_proposal(name, now=now, explained=explained),
             evidence.get_evidence(name, now=now, is_long_running=is_long_running),
         )
 

@@ -69,10 +69,21 @@ class Recommender:
         return self.ingesters[strategy_spec.source if strategy_spec else DEFAULT_SOURCE]
 
     def estimate(
-        self, name: WorkloadContainer, strategy_spec: StrategySpec, *, now: float, is_long_running: bool
+        self,
+        name: WorkloadContainer,
+        strategy_spec: StrategySpec,
+        *,
+        now: float,
+        is_long_running: bool,
+        explained: bool = True,
     ) -> ContainerEstimate | None:
-        """Return the estimate for a container; None if nothing was ingested for it yet."""
-        found = self.cohorts.estimate(name, strategy_spec, now=now, is_long_running=is_long_running)
+        """Return the estimate for a container, with the strategy's facts if `explained`.
+
+        Return None if nothing was ingested for the container yet.
+        """
+        found = self.cohorts.estimate(
+            name, strategy_spec, now=now, is_long_running=is_long_running, explained=explained
+        )
         evidence = self.cohorts.find_evidence(name, strategy_spec.source)
         if found is None or evidence is None:
             return None

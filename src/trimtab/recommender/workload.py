@@ -8,7 +8,7 @@ turns the result into a desired change for `actuation`. Many workloads share a n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -17,7 +17,7 @@ import msgspec
 from trimtab.actuation.change_annotations import read_change_annotations
 from trimtab.actuation.decide.observation import DesiredChange
 from trimtab.actuation.effective_size import DEFAULT_POD_SYNC, PodSync, effective_containers
-from trimtab.actuation.resources import Sizes, container_sizes
+from trimtab.actuation.resources import NO_LIMITS, SizeLimits, Sizes, container_sizes
 from trimtab.actuation.started_limits import StartLimits, memory_limits_at_start
 from trimtab.api.optimizationpolicy import (
     DEFAULT_STRATEGY,
@@ -178,6 +178,8 @@ class WorkloadRecommendation:
         blocked_reason: str,
         usage_error: str = "",
         hold_reason: str = "",
+        memory_limits_fixed: bool = False,
+        size_limits: SizeLimits = NO_LIMITS,
     ) -> DesiredChange:
         """Return the change to ask of `actuation`. The health of the pods is not considered here."""
         return DesiredChange(
@@ -193,6 +195,8 @@ class WorkloadRecommendation:
             stabilization=int(self.stabilization),
             computed_from=self.effective,
             excluded_containers=self.excluded_containers,
+            memory_limits_fixed=memory_limits_fixed,
+            size_limits=size_limits,
         )
 
 
@@ -241,11 +245,12 @@ def recommend_workload(
     source: str,
     now: float,
     sync: PodSync = DEFAULT_POD_SYNC,
+    explained: bool = True,
 ) -> WorkloadRecommendation:
     """Recommend resources for each container of a workload; `estimate` looks up a container by name.
 
     Recommendations start from the size in effect, independent of which pods exist at the moment. `sync` says how new
-    pods get that size.
+    pods get that size. Unless `explained`, explanations begin with the first guard (see `explain_estimates`).
     """
     containers = effective_containers(workload, pods, sync)
     effective = container_sizes(containers)
@@ -257,6 +262,8 @@ def recommend_workload(
     known = {each.name: found for each in containers if (found := estimate(each.name)) is not None}
     proposals = {
         name: msgspec.structs.replace(found.proposal, facts=_build_factors(found, source))
+        if explained
+        else found.proposal
         for name, found in known.items()
     }
     evidence = _add_heaps({name: found.evidence for name, found in known.items()}, workload, pods)
@@ -275,6 +282,21 @@ def recommend_workload(
         stabilization=rules.stabilization,
         excluded_containers=rules.excluded_containers(containers),
     )
+
+
+def explain_estimates(
+    found: WorkloadRecommendation, estimate: Callable[[str], ContainerEstimate | None], *, source: str
+) -> WorkloadRecommendation:
+    """Return a recommendation whose explanations begin with the facts behind its estimates."""
+
+    def explain(each: Recommendation) -> Recommendation:
+        # A container without evidence has no estimate, or is one that Trimtab does not size.
+        known = estimate(each.container) if each.container in found.evidence else None
+        if known is None:
+            return each
+        return msgspec.structs.replace(each, explanation=(*_build_factors(known, source), *each.explanation))
+
+    return replace(found, recommendations=tuple(map(explain, found.recommendations)))
 
 
 def _unsized_recommendation(container: Container) -> Recommendation:

@@ -116,32 +116,25 @@ def apply_guards(
 def _compute_pair(
     context: GuardContext, need: RequestNeed, trail: ExplanationBuilder
 ) -> RequestLimitPair | NoChange:
-    if isinstance(need.request, NoChange):
-        return need.request
-    amount, _ = _run_guards(SHAPING_GUARDS[context.resource], need.request, context, trail)
+    shaped, _ = _run_guards(SHAPING_GUARDS[context.resource], need.request, context, trail)
+    amount, is_capped = _run_guards(CAP_GUARDS, shaped, context, trail)
     if isinstance(amount, NoChange):
         return amount
-    amount, is_capped = _run_guards(CAP_GUARDS, amount, context, trail)
-    if isinstance(amount, NoChange):
-        return amount
-    pair, _ = _run_limit_guards(
-        POLICY_LIMIT_GUARDS, RequestLimitPair(amount, context.limit, need.limit_floor), context, trail
-    )
-    if isinstance(pair, NoChange):
-        return pair
-    pair, is_adapted = _run_limit_guards(LIMIT_CAP_GUARDS, pair, context, trail)
-    if isinstance(pair, NoChange):
-        return pair
+    pair = RequestLimitPair(amount, context.limit, need.limit_floor)
+    limited, _ = _run_limit_guards(POLICY_LIMIT_GUARDS, pair, context, trail)
+    found, is_adapted = _run_limit_guards(LIMIT_CAP_GUARDS, limited, context, trail)
+    if isinstance(found, NoChange):
+        return found
     # A pair that no cap changed has just passed each of them.
-    if (is_capped or is_adapted) and (conflict := check_conflict(pair, context)):
+    if (is_capped or is_adapted) and (conflict := check_conflict(found, context)):
         return conflict
     # An autoscaler measures usage as a share of the request: below this amount it would add replicas for the
     # same load.
-    if pair.request < min(context.request or 0, need.utilization_floor):
+    if found.request < min(context.request or 0, need.utilization_floor):
         return NoChange(
             "the LimitRange, quota or node admits less than the HPA needs to keep its replicas", "HPA"
         )
-    return pair
+    return found
 
 
 def _compute_need(context: GuardContext, strategy: str, trail: ExplanationBuilder) -> RequestNeed:
@@ -221,10 +214,15 @@ def _describe_target(request: int | None, target: int) -> str:
 
 
 def _run_guards(
-    guards: tuple[tuple[str, Guard], ...], amount: int, context: GuardContext, trail: ExplanationBuilder
+    guards: tuple[tuple[str, Guard], ...],
+    amount: int | NoChange,
+    context: GuardContext,
+    trail: ExplanationBuilder,
 ) -> tuple[int | NoChange, bool]:
     """Return the amount after all guards, and whether any of them changed it."""
     is_changed = False
+    if isinstance(amount, NoChange):
+        return amount, is_changed
     for name, guard in guards:
         answer = guard(amount, context)
         if answer is None:
@@ -238,12 +236,14 @@ def _run_guards(
 
 def _run_limit_guards(
     guards: tuple[tuple[str, limits.LimitGuard], ...],
-    pair: RequestLimitPair,
+    pair: RequestLimitPair | NoChange,
     context: GuardContext,
     trail: ExplanationBuilder,
 ) -> tuple[RequestLimitPair | NoChange, bool]:
     """Return the pair after all guards, and whether any of them answered."""
     has_answer = False
+    if isinstance(pair, NoChange):
+        return pair, has_answer
     for name, guard in guards:
         answer = guard(pair, context)
         if answer is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, wraps
 from typing import NamedTuple, TypeVar, cast
@@ -131,8 +131,8 @@ class LocalObservations:
         # had no capacity for as one that waited for something else before.
         resized = {uid for uid in waiting if self.unsettled_sizes.get(uid, sizes[uid]) != sizes[uid]}
         unready = [pod.uid for pod in live if not pod.ready]
-        return replace(
-            self,
+        return LocalObservations(
+            patched_change=self.patched_change,
             # `min`, because the clock may have been set back: a time in the future would postpone every deadline.
             unsettled_since={
                 uid: now if uid in resized else min(self.unsettled_since.get(uid, now), now)

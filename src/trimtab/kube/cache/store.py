@@ -8,7 +8,7 @@ unnoticed is reported as deleted, then as added.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Generic, Protocol, TypeVar
 
@@ -59,6 +59,10 @@ class Cache(Generic[R]):
     def find(self, index: str, value: Hashable) -> list[R]:
         """Return the records that the named index has for a value."""
         return list(self._indexes[index].get(value, ()))
+
+    def read_index(self, index: str) -> Mapping[Hashable, Collection[R]]:
+        """Return the named index itself, which stays current: for walks that look up many values in many caches."""
+        return self._indexes[index]
 
     def on_change(self, handler: Handler[R]) -> None:
         """Call the handler for every change from now on, and for each present record as added."""

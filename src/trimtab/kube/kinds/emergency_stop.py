@@ -76,11 +76,12 @@ class EmergencyStopWatch:
             ),
             optional=True,
         )
+        self.current: EmergencyStop | None = None
+        """The emergency stop in effect; None if there is none. An attribute, because every decision asks for it."""
+        self._stops.on_change(self._read)
 
-    @property
-    def current(self) -> EmergencyStop | None:
-        """The emergency stop in effect; None if there is none."""
-        return self._stops.get(STOP_NAME, self._namespace)
+    def _read(self, _old: EmergencyStop | None, _new: EmergencyStop | None) -> None:
+        self.current = self._stops.get(STOP_NAME, self._namespace)
 
     def on_change(self, listener: Callable[[EmergencyStop | None], None]) -> None:
         """Call the listener when a stop begins or ends."""

@@ -6,7 +6,7 @@ ignored. Owners are compared by uid, because a name may have been reused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Hashable, Iterator, Mapping
 
 from trimtab.kube.cache.projection import OwnerReference
 from trimtab.kube.cache.store import Cache
@@ -33,9 +33,14 @@ class Ownership:
     def __init__(self, intermediates: Cache[Metadata]) -> None:
         self._intermediates = intermediates
         self._workloads: dict[Resource, Cache[Workload]] = {}
+        self._children: list[Mapping[Hashable, Collection[Workload | Metadata]]] = [
+            intermediates.read_index(OWNER_INDEX)
+        ]
+        """The objects by the uid of their owner, of each resource."""
 
     def add(self, resource: Resource, cache: Cache[Workload]) -> None:
         self._workloads[resource] = cache
+        self._children.append(cache.read_index(OWNER_INDEX))
 
     def list_resources(self) -> tuple[Resource, ...]:
         return tuple(self._workloads)
@@ -81,13 +86,12 @@ class Ownership:
         queue = [workload.uid]
         while queue:
             uid = queue.pop()
-            children: list[Workload | Metadata] = [*self._intermediates.find(OWNER_INDEX, uid)]
-            for cache in self._workloads.values():
-                children += cache.find(OWNER_INDEX, uid)
-            for child in children:
-                if child.uid not in members:
-                    members[child.uid] = child
-                    queue.append(child.uid)
+            # Most resources have no owned objects at all, and each reconcile walks down several times.
+            for index in self._children:
+                for child in index.get(uid, ()) if index else ():
+                    if child.uid not in members:
+                        members[child.uid] = child
+                        queue.append(child.uid)
         return list(members.values())
 
     def collect_workloads(self, workload: Workload) -> list[Workload]:

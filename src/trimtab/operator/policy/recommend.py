@@ -26,6 +26,7 @@ def recommend_under_policy(
     now: float,
     sync: PodSync,
     can_resize_in_place: bool,
+    explained: bool = True,
 ) -> WorkloadRecommendation:
     """Recommend resources by the rules of an effective policy, in a cluster with or without in-place resize."""
     rules = policy.rules
@@ -41,4 +42,5 @@ def recommend_under_policy(
         source=source,
         now=now,
         sync=sync,
+        explained=explained,
     )

@@ -375,20 +375,20 @@ class PolicyResolver:
         can_resize_in_place: bool = True,
     ) -> PodSync:
         """Return how new pods of a workload get its size: by its policy, or by an Intent."""
-        vpa = self._cluster_state.active_vpa(workload.key)
+        vpa, config = self._cluster_state.active_vpa(workload.key), self.config
         if policy is None:
-            protected = self.config.freeze_reason or _protected_reason(workload, self.config, vpa)
+            protected = config.freeze_reason or _protected_reason(workload, config, vpa)
             return PodSync(
                 enabled=can_resize_in_place and bool(intent) and not protected,
-                limits=size_limits(workload, self.config, intent=intent),
+                limits=size_limits(workload, config, intent=intent),
             )
         return policy.pod_sync(
             workload,
             pods,
-            self.config,
+            config,
             vpa=vpa,
             intent=intent,
-            hold=resolve_hold(workload, self.config),
+            hold=resolve_hold(workload, config),
             can_resize_in_place=can_resize_in_place,
         )
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Protocol
 
 from trimtab.actuation.actions import EvictPod, PatchTemplate, ResizePod
@@ -43,6 +42,7 @@ from trimtab.recommender.recommender import Recommender
 from trimtab.recommender.workload import (
     ClusterConstraints,
     WorkloadRecommendation,
+    explain_estimates,
     list_sized_containers,
 )
 from trimtab.sizing.evidence import Evidence, describe_learning
@@ -213,10 +213,15 @@ class SizingReconciler:
         async with self._recommender.lock:
             self._observe_ooms(workload, pods, policy, now)
             assessment = self._recommend(workload, pods, policy, hpas, now)
+            before = self._status_writer.get_outcome(key)
+            changed = before is None or not have_same_targets(
+                before.recommendations, assessment.recommendations
+            )
+            # Of a recommendation that has not changed, the earlier explanation is kept.
+            if changed:
+                assessment = self._explain(assessment, workload, policy, now)
             evidence = assessment.evidence or self._collect_evidence(workload, policy, now)
         self._view_publisher.set_evidence(key, evidence)
-        before = self._status_writer.get_outcome(key)
-        changed = before is None or not have_same_targets(before.recommendations, assessment.recommendations)
         if changed and assessment.sizes:
             self._metrics.recommendations.labels(policy.name).inc()
         if assessment.sizes:
@@ -264,11 +269,21 @@ class SizingReconciler:
         self._metrics.oom_kills.labels(policy.name).inc(sum(now - kill.at < NEW_OOM_WINDOW for kill in kills))
 
     def _estimate(
-        self, workload: Workload, container: str, policy: EffectivePolicy, now: float
+        self,
+        workload: Workload,
+        container: str,
+        policy: EffectivePolicy,
+        now: float,
+        *,
+        explained: bool = False,
     ) -> ContainerEstimate | None:
         name = WorkloadContainer.from_workload(workload.key, container)
         return self._recommender.estimate(
-            name, policy.strategy_spec, now=now, is_long_running=workload.is_long_running
+            name,
+            policy.strategy_spec,
+            now=now,
+            is_long_running=workload.is_long_running,
+            explained=explained,
         )
 
     def _collect_evidence(
@@ -307,6 +322,16 @@ class SizingReconciler:
                 can_resize_in_place=can_resize_in_place,
             ),
             can_resize_in_place=can_resize_in_place,
+            explained=False,
+        )
+
+    def _explain(
+        self, found: WorkloadRecommendation, workload: Workload, policy: EffectivePolicy, now: float
+    ) -> WorkloadRecommendation:
+        return explain_estimates(
+            found,
+            lambda container: self._estimate(workload, container, policy, now, explained=True),
+            source=self._recommender.ingester_for(policy.strategy_spec).name,
         )
 
     async def _apply(
@@ -328,11 +353,8 @@ class SizingReconciler:
             or self._unsynced_reason(),
             usage_error=self._recommender.ingester_for(policy.strategy_spec).last_error,
             hold_reason=str(hold) if hold else "",
-        )
-        # Before Kubernetes 1.34 the API server rejects a lower memory limit in place, and with it the whole
-        # resize.
-        desired = replace(
-            desired,
+            # Before Kubernetes 1.34 the API server rejects a lower memory limit in place, and with it the whole
+            # resize.
             memory_limits_fixed=self._memory_limits_fixed(pods),
             size_limits=size_limits(workload, config, intent=intent),
         )
