@@ -15,6 +15,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from harness import NODE_FOLDERS
 from harness.cluster.port import ApiServer
+from harness.examples import FAST_PROFILE
 from harness.fake_api.server import FakeApiServer
 from harness.faults.faultproxy import FaultProxy
 from harness.recordings import is_recording
@@ -22,7 +23,8 @@ from harness.recordings import is_recording
 T = TypeVar("T")
 
 # No test asserts a time: on shared cores an example may take as long as it takes.
-settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+for profile in ("shared", FAST_PROFILE):
+    settings.register_profile(profile, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")
 
 

@@ -16,6 +16,7 @@ from actuation.builders import MIB, NOW, desired_change, observation, workload
 from actuation.builders import start_change as first_change
 from actuation.test_crashes import CANARY, NEW, OLD, POISON, WAYS
 from actuation.world import KEY, World, run
+from harness.examples import limit_examples
 from trimtab.actuation.actions import EmitEvent, PatchTemplate
 from trimtab.actuation.change_annotations import ChangeAnnotations, Phase
 from trimtab.actuation.deadlines import DEADLINES
@@ -143,7 +144,7 @@ class WorkloadRun:
         return f"{self.world.change_annotations.change} {self.report}"
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=limit_examples(150), suppress_health_check=[HealthCheck.too_slow])
 @given(
     way=st.sampled_from(sorted(WAYS)),
     replicas=st.integers(1, 4),

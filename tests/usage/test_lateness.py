@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.examples import limit_examples
 from trimtab.usage.lateness import SampleTracker, count_complete_steps
 from trimtab.usage.usage import PodContainer, Usage
 
@@ -177,7 +178,7 @@ patterns = st.lists(st.tuples(*[delay] * PODS), min_size=STEPS, max_size=STEPS).
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=limit_examples(200))
 @given(patterns, st.frozensets(st.integers(1, STEPS), max_size=3), st.booleans())
 def test_complete_steps_ingest_every_sample_within_the_bound_once(
     delays: list[tuple[float, ...]],

@@ -8,6 +8,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.examples import limit_examples
 from scan.patches.changes import change, container
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.pods import Resources
@@ -367,7 +368,7 @@ NAMES = st.sampled_from(["web", "api", "web-api"])
 NAMESPACES = st.sampled_from(["shop", "bank"])
 
 
-@settings(max_examples=200)
+@settings(max_examples=limit_examples(200))
 @given(
     releases=st.lists(st.tuples(NAMESPACES | st.just(""), NAMES), max_size=6),
     plain=st.lists(st.sampled_from(["web", "api", "resources"]), max_size=2),

@@ -5,6 +5,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.examples import limit_examples
 from scan.patches.changes import change, container
 from trimtab.api.quantity import parse_millicores
 from trimtab.kube.kinds.pods import Resources
@@ -213,7 +214,7 @@ def written(namespace: str, name: str) -> str:
     return WITHOUT_NAMESPACE.replace("{name: web}", f"{{name: {name}{place}}}")
 
 
-@settings(max_examples=200)
+@settings(max_examples=limit_examples(200))
 @given(
     files=FILES,
     selected=st.dictionaries(st.tuples(NAMESPACES, NAMES), SIZES),
@@ -304,7 +305,7 @@ def test_edit_manifests_warns_if_the_file_differs_from_the_cluster() -> None:
     assert not _edit_one("1000m").notices  # the same amount in other words
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=limit_examples(200), deadline=None)
 @given(written=st.integers(1, 4000), recommended=st.integers(10, 4000))
 def test_edit_manifests_leaves_what_is_near_enough_and_is_done_after_one_edit(
     written: int, recommended: int

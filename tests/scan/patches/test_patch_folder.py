@@ -7,6 +7,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.examples import limit_examples
 from scan.patches.changes import change, container
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.pods import Resources
@@ -164,7 +165,7 @@ SIZE = st.builds(Resources, st.sampled_from([100, 200]), st.none() | st.just(500
 RUN = st.dictionaries(st.sampled_from(["web", "log", "side"]), SIZE, min_size=1)
 
 
-@settings(max_examples=150)
+@settings(max_examples=limit_examples(150))
 @given(runs=st.lists(RUN, min_size=1, max_size=4))
 def test_update_folder_keeps_last_size_of_each_container_over_runs(
     runs: list[dict[str, Resources]],
