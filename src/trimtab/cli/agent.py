@@ -33,6 +33,7 @@ def agent(
     cgroups: Path = Path("/sys/fs/cgroup"),
     cgroup_parent: str = "",
     proc: Path = Path("/proc"),
+    sysctls: Path | None = None,
     sys_: Annotated[Path, Parameter(name="--sys")] = Path("/sys"),
     state: Path = Path("/var/lib/trimtab-agent"),
     address: str = ":8081",
@@ -78,7 +79,9 @@ def agent(
     cgroup_parent
         The parent cgroup of kubepods, if it is not the root.
     proc
-        The mount point of the node's /proc.
+        The mount point of the node's /proc; a container's own has all but other processes.
+    sysctls
+        The mount point of the node's /proc/sys, of which the agent writes memory watermarks; the default is the one in --proc.
     sys_
         The mount point of the node's /sys.
     state
@@ -104,6 +107,7 @@ def agent(
         cgroups=cgroups,
         cgroup_parent=cgroup_parent,
         proc=proc,
+        sysctls=sysctls,
         sys=sys_,
         state=state,
         address=address,

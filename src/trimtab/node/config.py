@@ -44,7 +44,10 @@ class AgentSettings:
     cgroup_parent: str = ""
     """The parent cgroup of kubepods, if that is not the root."""
     proc: Path = Path("/proc")
-    """The node's /proc; without the node's process ids, run delays cover only the agent itself."""
+    """The node's /proc, or that of the agent's container: without the node's process ids, run delays cover only the agent
+    itself."""
+    sysctls: Path | None = None
+    """The node's /proc/sys, of which the agent writes memory watermarks; None for the one in `proc`."""
     sys: Path = Path("/sys")
     state: Path = Path("/var/lib/trimtab-agent")
     """A persistent directory for the series and the restore journal."""

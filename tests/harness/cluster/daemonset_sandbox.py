@@ -96,4 +96,6 @@ def _mounts(root: Path, state: Path, *, without: str, looks_only: bool) -> list[
             lines.append(f"for each in $({below}); do mount -o remount,bind,ro $each; done")
         elif mount.get("readOnly"):
             lines.append(f"mount -o remount,bind,ro {target}")
+    # As runtimes do, after the node's own have been mounted for the agent.
+    lines += ["mount --bind /proc/sys /proc/sys", "mount -o remount,bind,ro /proc/sys"]
     return [*lines, f"mount -o remount,bind,ro {root}", "mount -o remount,bind,ro /"]

@@ -131,10 +131,8 @@ def test_agent_mounts_give_no_root_on_the_node(tmp_path: Path) -> None:
     """The kernel starts the program that core_pattern names as root of the node, for any process that crashes."""
     dangerous = ("kernel/core_pattern", "kernel/modprobe", "kernel/sysrq", "fs/binfmt_misc/register")
     for name in dangerous:
-        if not Path("/proc/sys", name).exists():
-            continue
         # Opened for appending only: nothing is written even where it is allowed.
         tried = run_in_sandbox(tmp_path / name.replace("/", "-"), f'exec 3>>"$ROOT/host/proc/sys/{name}"')
-        assert "Read-only file system" in tried.stderr, name
+        assert tried.returncode != 0, name
     allowed = run_in_sandbox(tmp_path / "vm", 'exec 3>>"$ROOT/host/proc/sys/vm/min_free_kbytes"')
     assert allowed.returncode == 0, allowed.stderr

@@ -2,13 +2,17 @@
 
 import asyncio
 import ssl
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from structlog.testing import capture_logs
 
-from harness.builders.certificates import Authority
+from harness.builders.certificates import LOOPBACK, Authority
+from harness.cluster.daemonset_sandbox import manifest
+from harness.process import Process
 from trimtab.kube.auth import Connection
 from trimtab.kube.auth.credential_sources import FileCredentialSource, InlineCredentialSource
 from trimtab.kube.auth.credentials import LocalCredentialProvider
@@ -91,3 +95,64 @@ async def test_agent_sends_its_token_only_to_a_verified_kubelet(
     assert informer.has_kubelet is lists_pods
     # The API server describes the pods instead, so the agent is ready.
     assert informer.errors_by_source() == {}
+
+
+@pytest.mark.parametrize(
+    ("authority", "hosts", "gets_token"),
+    [
+        ("tenant", ("IP:127.0.0.2",), False),  # its own, for the right address
+        ("cluster", ("IP:127.0.0.9", "DNS:other-node"), False),  # stolen from another node
+        ("cluster", (), False),  # of a client, such as a kubelet's own user
+        ("cluster", LOOPBACK, False),
+        ("cluster", ("IP:127.0.0.2",), True),  # the kubelet itself
+    ],
+)
+async def test_agent_with_the_arguments_of_its_manifest_sends_its_token_to_its_kubelet_only(
+    tmp_path: Path, authority: str, hosts: tuple[str, ...], *, gets_token: bool
+) -> None:
+    """A tenant's pod with the hostPort 10250 gets the agent's connections to the node's address."""
+    authorities = {name: Authority(tmp_path / name, name) for name in ("cluster", "tenant")}
+    pair = authorities[authority].issue("kubelet", hosts=hosts)
+    tried, received = asyncio.Event(), list[bytes]()
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        received.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(ANSWER)
+        await writer.drain()
+        writer.close()
+        tried.set()
+
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(pair.cert, pair.key)
+    async with await asyncio.start_server(listen, "127.0.0.2", 0, ssl=serving) as server:
+        [container] = manifest()["containers"]
+        place = f"127.0.0.2:{server.sockets[0].getsockname()[1]}"
+        kubelet = [flag for flag in container["args"] if flag.startswith("--kubelet")]
+        flags = [flag.replace("$(NODE_IP):10250", place) for flag in kubelet]
+        assert place in flags[0]
+        agent = _start_agent(tmp_path, authorities["cluster"], *flags)
+        try:
+            while not tried.is_set() and "kubelet.unreachable" not in agent.log.read_text():
+                assert agent.alive, agent.log.read_text()
+                await asyncio.sleep(0.1)
+        finally:
+            await asyncio.to_thread(agent.kill)
+    assert any(b"agent-token" in request for request in received) is gets_token
+    assert bool(received) is gets_token
+
+
+def _start_agent(folder: Path, cluster: Authority, *flags: str) -> Process:
+    """Start an agent of a cluster whose API server does not answer."""
+    server = {"server": "https://127.0.0.1:1", "certificate-authority": str(cluster.cert)}
+    kubeconfig = {
+        "current-context": "test",
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "agent"}}],
+        "clusters": [{"name": "test", "cluster": server}],
+        "users": [{"name": "agent", "user": {"token": "agent-token"}}],
+    }
+    (folder / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
+    settings = ("--kubeconfig", folder / "kubeconfig", "--state", folder / "state", "--node", "node")
+    command = [Path(sys.executable).with_name("trimtab"), "agent", *settings, "--address", "127.0.0.1:0"]
+    agent = Process("agent", [*command, "--read-only", *flags], log=folder / "agent.log")
+    agent.start()
+    return agent

@@ -6,6 +6,7 @@ import asyncio
 import time
 from contextlib import AsyncExitStack
 from functools import partial
+from pathlib import Path
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -28,13 +29,19 @@ from trimtab.node.restore_journal import RestoreJournal, read_boot_id
 log = structlog.get_logger(__name__)
 
 
+def _find_sysctls(settings: AgentSettings) -> Path:
+    # Without the mount, the container's own are there, read-only: its writes are then counted as rejected.
+    own, mounted = settings.proc / "sys", settings.sysctls
+    return mounted if mounted and (mounted / "vm" / "min_free_kbytes").exists() else own
+
+
 class QosManager:
     """Maintains quality of service on this node by the policy that applies."""
 
     def __init__(
         self, settings: AgentSettings, hierarchy: Hierarchy, client: Client, *, registry: CollectorRegistry
     ) -> None:
-        files = KnobFiles(hierarchy, settings.proc / "sys", settings.sys / "fs" / "resctrl")
+        files = KnobFiles(hierarchy, _find_sysctls(settings), settings.sys / "fs" / "resctrl")
         journal = RestoreJournal(settings.state / "journal", boot=read_boot_id())
         self._settings = settings
         self._hierarchy = hierarchy
