@@ -36,6 +36,8 @@ READERS = {
     "src/trimtab/lab/emulator/emulation.py": {"ChangeExecutor"},
     # `trimtab plan` previews one Intent from a client that may only read: it has no leader and no controllers.
     "src/trimtab/operator/intents/preview.py": {"IntentObserver"},
+    # `trimtab scan` recommends by the same policies from one list of the cluster, likewise without controllers.
+    "src/trimtab/scan/scan.py": {"PolicyResolver"},
 }
 UNIT_TESTS = {
     "tests/actuation": {"ChangeExecutor"},

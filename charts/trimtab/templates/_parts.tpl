@@ -5,7 +5,71 @@
 
 {{/* Not empty if the cluster has ValidatingAdmissionPolicies and the values enable them. */}}
 {{- define "trimtab.hasAdmissionPolicies" -}}
-{{- if and .Values.admissionPolicies.enabled (semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version) }}yes{{ end -}}
+{{- if and .Values.admissionPolicies.enabled (not (.Values.operator.config | default dict).watchNamespaces) (semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version) }}yes{{ end -}}
+{{- end -}}
+
+{{/* Manifests with a ClusterRole and its binding; with watchNamespaces, as a Role and its binding in each namespace, without
+     resources of the whole cluster. Takes root, manifest. */}}
+{{- define "trimtab.roles" -}}
+{{- $within := (.root.Values.operator.config | default dict).watchNamespaces -}}
+{{- range $text := splitList "\n---\n" .manifest }}
+{{- $object := fromYaml $text }}
+{{- if and $within (hasPrefix "ClusterRole" $object.kind) }}
+{{- $_ := set $object "kind" (trimPrefix "Cluster" $object.kind) }}
+{{- with $object.roleRef }}{{ $_ := set . "kind" "Role" }}{{ end }}
+{{- $_ := set $object.metadata "name" (printf "%s-watched" $object.metadata.name) }}
+{{- with $object.roleRef }}{{ $_ := set . "name" $object.metadata.name }}{{ end }}
+{{- if $object.rules }}
+{{- $rules := list (dict "apiGroups" (list "") "resources" (list "namespaces") "verbs" (list "get")) }}
+{{- range $object.rules }}
+{{- $_ := set . "resources" (without .resources "nodes" "namespaces" "nodemetrics" "nodeqospolicies" "nodeqospolicies/status") }}
+{{- if and .resources (not (has "admissionregistration.k8s.io" .apiGroups)) }}{{ $rules = append $rules . }}{{ end }}
+{{- end }}
+{{- $_ := set $object "rules" $rules }}
+{{- end }}
+{{- range $within }}
+---
+{{ $_ := set $object.metadata "namespace" . }}
+{{- toYaml $object }}
+{{- end }}
+{{- else if $object }}
+---
+{{ toYaml $object }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* The rights on workloads of other API groups. */}}
+{{- define "trimtab.customWorkloads" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: trimtab-custom-workloads
+rules:
+  {{- range $group, $resources := .Values.operator.customWorkloads }}
+  - apiGroups: [{{ $group }}]
+    resources: {{ toJson $resources }}
+    verbs: [get, list, watch, patch]
+  - apiGroups: [{{ $group }}]
+    resources:
+      {{- range $resources }}
+      - {{ . }}/scale
+      {{- end }}
+    verbs: [patch]
+  {{- end }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: trimtab-custom-workloads
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: ClusterRole
+  name: trimtab-custom-workloads
+subjects:
+  - kind: ServiceAccount
+    name: trimtab-operator
+    namespace: {{ .Release.Namespace }}
 {{- end -}}
 
 {{- define "trimtab.image" -}}

@@ -33,6 +33,7 @@ from trimtab.kube.rest.capabilities import ServerFeatures
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.resources import OPTIMIZATION_POLICIES
 from trimtab.kube.rest.retry import RateLimiter, RetryPolicy
+from trimtab.kube.rest.watched_namespaces import WatchedNamespaces
 from trimtab.kube.runtime.event_recorder import EventRecorder
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.model import LearningSettings, OperatorConfig
@@ -145,7 +146,9 @@ class OperatorApp:
             log.info("operator.listening", port=await stack.enter_async_context(health))
             # Without a limit, a reconcile of all workloads would flood the API server.
             limit = RateLimiter(per_second=200.0, burst=400)
-            client = await stack.enter_async_context(Client(self._connection, rate=limit))
+            within = config.watch_namespaces
+            scope = WatchedNamespaces(within, config.namespace) if within else None
+            client = await stack.enter_async_context(Client(self._connection, rate=limit, scope=scope))
             # An unavailable store costs history only: sizing and admission must start without it.
             store = await stack.enter_async_context(Store.open(config.store.url, allow_unavailable=True))
             sources = {
@@ -184,7 +187,11 @@ class OperatorApp:
             group = await stack.enter_async_context(asyncio.TaskGroup())
             for task in (self._config.run(), events.run(), operator.cluster_state.run()):
                 group.create_task(task)
-            if config.webhook.enabled and not (self._in_pod or config.webhook.url):
+            if within:
+                log.info(
+                    "webhook.not_registered", reason="watchNamespaces is set; only a ClusterRole permits it"
+                )
+            elif config.webhook.enabled and not (self._in_pod or config.webhook.url):
                 # No Service points at a process outside the cluster: the API server would deny every policy write.
                 log.warning("webhook.not_registered", reason=_UNREACHABLE_REASON, fix=_UNREACHABLE_FIX)
             # A disabled webhook removes its registration, but a dry run must not remove anyone's.

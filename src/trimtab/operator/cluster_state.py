@@ -40,6 +40,7 @@ from trimtab.kube.kinds.workloads import BUILT_IN, Workload, WorkloadKey, qualif
 from trimtab.kube.rest.discovery import Discovery
 from trimtab.kube.rest.resources import (
     HPAS,
+    INTENTS,
     LIMIT_RANGES,
     NAMESPACES,
     NODE_QOS_POLICIES,
@@ -51,6 +52,7 @@ from trimtab.kube.rest.resources import (
     VPAS,
     Resource,
 )
+from trimtab.kube.rest.watched_namespaces import name_in_namespace
 from trimtab.operator.policy_matching import PolicyMatcher
 from trimtab.recommender.workload import ClusterConstraints
 from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
@@ -130,8 +132,10 @@ class ClusterState:
 
     @property
     def cluster_name(self) -> str:
-        """The cluster's name in the store: the uid of kube-system, which every cluster has and none shares."""
-        system = self.namespaces.get("kube-system")
+        """The cluster's name in the store: the uid of kube-system, which every cluster has and none shares, or else that of
+        the operator's own namespace.
+        """
+        system = self.namespaces.get("kube-system") or self.namespaces.get(self._operator_namespace)
         return system.uid if system else "cluster"
 
     @property
@@ -171,7 +175,11 @@ class ClusterState:
     def outdated_reason(self, workload: Workload) -> str:
         """Return why the records of a workload and its pods are not kept current; empty if they are."""
         errors = self.errors_by_resource()
-        lost = (str(each) for each in (workload.resource, PODS) if str(each) in errors)
+        names = [str(each) for each in (workload.resource, PODS)]
+        # Of a namespace that may be read in part, even a competing controller may be unknown.
+        known = (workload.resource, PODS, OPTIMIZATION_POLICIES, VPAS, INTENTS)
+        names += [name_in_namespace(each, workload.namespace) for each in known]
+        lost = (name for name in names if name in errors)
         return next((f"{name} cannot be watched: {errors[name]}" for name in lost), "")
 
     def list_owned(self, workload: Workload) -> tuple[WorkloadKey, ...]:

@@ -107,11 +107,13 @@ class Informer(Generic[R]):
         *,
         scope: Scope | None = None,
         indexes: Mapping[str, Index[R]] | None = None,
+        cache: Cache[R] | None = None,
         timeouts: WatchTimeouts | None = None,
         failures: FailureAggregator | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        self.cache: Cache[R] = Cache(indexes)
+        """Create the informer; informers of several namespaces may share one cache."""
+        self.cache: Cache[R] = cache if cache is not None else Cache(indexes)
         self._client = client
         self._resource = resource
         self._projection = projection
@@ -157,7 +159,7 @@ class Informer(Generic[R]):
         self._synced.clear()
         self._synced_or_failed.clear()
         self.last_error = None
-        self.cache.keep_only(frozenset())
+        self.cache.keep_only(frozenset(), namespace=self._scope.namespace)
 
     async def run(self) -> Never:
         """Keep the cache current until cancelled."""
@@ -171,6 +173,12 @@ class Informer(Generic[R]):
         finally:  # A stopped informer has no lag: remove its gauges.
             _LAG.remove(self._name)
             _RECORDS.remove(self._name)
+
+    def _count_records(self) -> None:
+        namespace = self._scope.namespace
+        _RECORDS.labels(self._name).set(
+            len(self.cache) if namespace is None else len(self.cache.in_namespace(namespace))
+        )
 
     def _report_lag(self) -> None:
         _LAG.labels(self._name).set_function(lambda: time.monotonic() - self._last_heard_at)
@@ -363,7 +371,7 @@ class Informer(Generic[R]):
                 if listed is None and batch:
                     self._version = batch[-1].object.metadata.resource_version
                 events.inc(len(batch))
-                _RECORDS.labels(self._name).set(len(cache))
+                self._count_records()
 
     async def _list_pages(self) -> None:
         scope, cache = self._scope, self.cache
@@ -391,7 +399,7 @@ class Informer(Generic[R]):
         self.last_error = None
 
     def _finish_list(self, listed: set[str]) -> None:
-        self.cache.keep_only(listed)
-        _RECORDS.labels(self._name).set(len(self.cache))
+        self.cache.keep_only(listed, namespace=self._scope.namespace)
+        self._count_records()
         self._synced.set()
         self._synced_or_failed.set()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Never, Protocol
 
 import structlog
@@ -17,10 +17,11 @@ import structlog
 from trimtab.kube.cache.informer import FailureAggregator, Informer, Scope, WatchTimeouts
 from trimtab.kube.cache.projection import Projection, R
 from trimtab.kube.cache.store import Cache, Index
-from trimtab.kube.errors import Forbidden, KubeError, describe
+from trimtab.kube.errors import Forbidden, KubeError, NotFound, describe
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.discovery import Discovery, discover
-from trimtab.kube.rest.resources import Resource
+from trimtab.kube.rest.resources import NAMESPACES, Resource
+from trimtab.kube.rest.watched_namespaces import name_in_namespace
 
 log = structlog.get_logger(__name__)
 
@@ -36,17 +37,30 @@ class _WatchedResource:
     resource: Resource
     informer: Informer[Any]
     optional: bool
+    namespace: str = ""
+    """The only namespace that is watched; empty for all."""
     task: asyncio.Task[Never] | None = None
     was_missing: bool = False
     """The last discovery did not list the resource."""
+
+    @property
+    def name(self) -> str:
+        """The name of the resource in errors; whether the server has it is the same in all namespaces."""
+        if not self.namespace or self.task is None:
+            return str(self.resource)
+        return name_in_namespace(self.resource, self.namespace)
 
     @property
     def error_message(self) -> str:
         if self.task is None:
             return NOT_SERVED
         found = self.informer.last_error
-        fix = f"; {GRANT_RIGHTS}" if isinstance(found, Forbidden) else ""
+        fix = f"; {GRANT_RIGHTS}" if self.is_forbidden else ""
         return describe(found) + fix if found else ""
+
+    @property
+    def is_forbidden(self) -> bool:
+        return isinstance(self.informer.last_error, Forbidden)
 
     def start(self, group: asyncio.TaskGroup) -> None:
         self.task = group.create_task(self.informer.run())
@@ -94,6 +108,8 @@ class InformerSet:
         self._timeouts = timeouts or WatchTimeouts()
         self._failures = FailureAggregator()
         self._watched: list[_WatchedResource] = []
+        self._namespace_caches: list[tuple[Projection[Any], Cache[Any]]] = []
+        """The caches of Namespaces that are read one by one, because the client may not list them."""
         self._listeners: list[Callable[[Discovery], None]] = []
         self._discovered = asyncio.Event()
 
@@ -106,7 +122,22 @@ class InformerSet:
         indexes: Mapping[str, Index[R]] | None = None,
         optional: bool = False,
     ) -> Cache[R]:
-        """Keep a cache of a resource while the server has it; an `optional` resource may be missing for ever."""
+        """Keep a cache of a resource while the server has it; an `optional` resource may be missing for ever.
+
+        For a client with a scope, each of its namespaces is watched. Cluster-scoped resources, which it may not read, stay
+        unknown, apart from the namespaces themselves.
+        """
+        within = self._client.scope
+        if within and not (scope and scope.namespace):
+            cache: Cache[R] = Cache(indexes)
+            if resource == NAMESPACES:
+                self._namespace_caches.append((projection, cache))
+                return cache
+            for namespace in within.namespaces_of(resource):
+                self._watch_namespace(
+                    resource, projection, namespace, scope or Scope(), cache, optional=optional
+                )
+            return cache
         informer = Informer(
             self._client,
             resource,
@@ -119,22 +150,49 @@ class InformerSet:
         self._watched.append(_WatchedResource(resource, informer, optional))
         return informer.cache
 
+    def _watch_namespace(
+        self,
+        resource: Resource,
+        projection: Projection[R],
+        namespace: str,
+        scope: Scope,
+        cache: Cache[R],
+        *,
+        optional: bool,
+    ) -> None:
+        name = name_in_namespace(resource, namespace)
+        if scope.display_name:
+            name = f"{scope.display_name} in namespace {namespace}"
+        informer = Informer(
+            self._client,
+            resource,
+            projection,
+            scope=replace(scope, namespace=namespace, display_name=name),
+            cache=cache,
+            timeouts=self._timeouts,
+            failures=self._failures,
+        )
+        self._watched.append(_WatchedResource(resource, informer, optional, namespace))
+
     def on_discovery(self, listener: Callable[[Discovery], None]) -> None:
         """Call the listener with the result of each discovery, so that it can add more resources."""
         self._listeners.append(listener)
 
     def errors_by_resource(self) -> dict[str, str]:
         """Return the reasons why caches are empty or outdated, by resource; empty if there are none."""
-        return {
-            str(watched.resource): watched.error_message for watched in self._watched if watched.error_message
-        }
+        return {watched.name: watched.error_message for watched in self._watched if watched.error_message}
 
     def unsynced_reason(self, resource: Resource) -> str:
         """Return the reason why the objects of a served resource are not known yet; empty if they are, or it is not
         served.
         """
+        known = [each for each in self._watched if each.resource == resource]
+        # A namespace without the right to read a resource concerns the workloads of that namespace only.
+        is_partial = any(each.informer.is_synced for each in known)
         waiting = [
-            each for each in self._watched if each.resource == resource and not each.informer.is_synced
+            each
+            for each in known
+            if not each.informer.is_synced and not (is_partial and each.namespace and each.is_forbidden)
         ]
         return next(
             (
@@ -149,7 +207,8 @@ class InformerSet:
         """Wait until the caches hold what the server has; a rejected optional resource is not waited for."""
         await self._discovered.wait()
         for watched in self._watched:
-            if not watched.optional:
+            # A right that is missing in one namespace must not stop the work in the others.
+            if not watched.optional and not watched.namespace:
                 await watched.informer.wait_synced()
             elif watched.task is not None:
                 await watched.informer.wait_synced_or_failed()
@@ -167,6 +226,7 @@ class InformerSet:
         found = await discover(self._client)
         for listener in self._listeners:
             listener(found)
+        await self._read_namespaces()
         for watched in self._watched:
             is_served = found.has_resource(watched.resource)
             if is_served and watched.task is None:
@@ -177,3 +237,19 @@ class InformerSet:
                 await watched.stop()
             watched.was_missing = is_served is False
         self._discovered.set()
+
+    async def _read_namespaces(self) -> None:
+        """Read the namespaces of the client's scope, which a Role may permit to get and not to list."""
+        scope = self._client.scope
+        for projection, cache in self._namespace_caches if scope else ():
+            uids = set()
+            for name in scope.namespaces_of(NAMESPACES) if scope else ():
+                try:
+                    found = await self._client.get(NAMESPACES, name, into=projection.wire_type)
+                except (Forbidden, NotFound) as error:
+                    self._failures.report(f"namespace {name}", error)
+                    continue
+                record = projection.project(found)
+                cache.put(record)
+                uids.add(record.uid)
+            cache.keep_only(uids)

@@ -104,9 +104,13 @@ class Cache(Generic[R]):
         if old is not None and old.version <= gone.version:
             self._drop(old)
 
-    def keep_only(self, uids: AbstractSet[str]) -> None:
-        """Remove the records that a full list does not contain."""
-        for record in [record for record in self if record.uid not in uids]:
+    def select(self, namespace: str | None) -> list[R]:
+        """Return the records of a namespace, or all."""
+        return list(self) if namespace is None else self.in_namespace(namespace)
+
+    def keep_only(self, uids: AbstractSet[str], *, namespace: str | None = None) -> None:
+        """Remove the records that a full list, of one namespace or of all, does not contain."""
+        for record in [record for record in self.select(namespace) if record.uid not in uids]:
             self._drop(record)
 
     def _drop(self, record: R) -> None:

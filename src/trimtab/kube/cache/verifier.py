@@ -110,7 +110,7 @@ class CacheVerifier(Generic[R]):
         listed = {_key(record) for record in records}
         extra = [
             record
-            for record in self._cache
+            for record in self._cache.select(self._namespace)
             if after < (key := _key(record)) and (following is None or key <= following)
             if key not in listed and 0 < record.version <= version
         ]

@@ -108,6 +108,8 @@ async def get_cluster_uid(client: Client) -> str:
     The namespace is listed and not fetched, because the operator lists namespaces anyway and so needs no further
     permission.
     """
+    if client.scope:  # it may not list namespaces, but the uid of its own one is as unique
+        return str((await client.get(NAMESPACES, client.scope.home))["metadata"]["uid"])
     found = await client.list_objects(NAMESPACES, fields="metadata.name=kube-system")
     if not found:
         raise NotFound(Status(message='namespaces "kube-system" not found', reason="NotFound", code=404))

@@ -20,6 +20,7 @@ from trimtab.kube.errors import Conflict, Gone, NotFound, decode_response
 from trimtab.kube.rest.resources import JSON, PODS, Resource
 from trimtab.kube.rest.retry import RateLimiter, RetryPolicy
 from trimtab.kube.rest.transport import Transport, is_remote
+from trimtab.kube.rest.watched_namespaces import WatchedNamespaces
 
 T = TypeVar("T")
 
@@ -69,10 +70,12 @@ class Client:
         timeout: float = 30.0,
         compress: bool | None = None,
         rng: random.Random | None = None,
+        scope: WatchedNamespaces | None = None,
     ) -> None:
         """Create a client; `timeout` is the longest silence of the server in seconds, `compress` defaults to True for
-        a remote server.
+        a remote server. With a `scope`, a list of all namespaces is one of each namespace in it.
         """
+        self.scope = scope
         retry = retry or RetryPolicy()
         self._backoff = retry.backoff
         self._rng = rng or random.Random()  # noqa: S311 - jitter
@@ -142,6 +145,19 @@ class Client:
         that exist by then; every object that existed all the time is on one of the pages. A `consistent` list, as a
         watch needs to resume from it, raises `Gone` instead.
         """
+        if namespace is None and self.scope and resource.namespaced:
+            for each in self.scope.namespaces_of(resource):
+                async for page in self.list_pages(
+                    resource,
+                    namespace=each,
+                    labels=labels,
+                    fields=fields,
+                    accept=accept,
+                    limit=limit,
+                    consistent=consistent,
+                ):
+                    yield page
+            return
         params = {"limit": str(limit)} | selector_params(labels, fields)
         while True:
             try:

@@ -406,6 +406,12 @@ class OperatorConfig(ApiModel):
     namespace: Annotated[NamespaceName, REQUIRES_RESTART] = "trimtab-system"
     """The operator's own namespace, which holds its Lease, Secret and Service."""
 
+    watch_namespaces: Annotated[
+        tuple[NamespaceName, ...], Field(max_length=64), UniqueItems(), REQUIRES_RESTART
+    ] = ()
+    """The only namespaces to work in, with Roles in each of them instead of ClusterRoles; all namespaces if left out.
+    Nodes are then unknown: sizes have no bound by them, Intents do not scale out, and no webhook is registered."""
+
     leader_election: Annotated[LeaderElectionSettings, REQUIRES_RESTART] = LeaderElectionSettings()
     """The election of the replica that works."""
 
