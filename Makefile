@@ -152,8 +152,9 @@ format: setup ## Format the code and fix what the linter can
 	ruff check --fix .
 	ruff format .
 
-crds: setup ## Generate deploy/crds from the models in trimtab.api
+crds: setup ## Generate deploy/crds and the schema of the chart's values from the models
 	trimtab crds --directory deploy/crds
+	python -m tools.chart_schema
 
 # requirements.lock has all that a checkout uses; the other two are parts of it, at the same versions: what the image runs,
 # and what builds it.

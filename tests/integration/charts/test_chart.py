@@ -412,6 +412,9 @@ def test_chart_omits_what_is_switched_off(
         ("agent.nri=nri.sock", "nri"),
         ("operator.config.address=8080", "/operator/config/address"),
         ("operator.config.webhook.address=everywhere", "/operator/config/webhook/address"),
+        ("operator.config.dryrun=true", "'dryrun' not allowed"),
+        ("operator.config.learning.step=often", "/operator/config/learning/step"),
+        ("operator.config.defaultPolicy.mode=Automatic", "/operator/config/defaultPolicy/mode"),
         ("operator.config.webhook.url=http://10.0.0.5:9443", "/operator/config/webhook/url"),
     ],
 )
