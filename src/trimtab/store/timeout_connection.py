@@ -10,10 +10,12 @@ import asyncio
 import os
 import socket
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from psycopg import AsyncConnection
 from psycopg.abc import PQGen
+
+from trimtab.store.passfile import read_password
 
 T = TypeVar("T")
 
@@ -22,6 +24,13 @@ STATEMENT_TIMEOUT = 60.0
 
 
 class TimeoutConnection(AsyncConnection[Any]):
+    @classmethod
+    async def connect(cls, conninfo: str = "", **given: Any) -> Self:
+        """Connect, with the password of the password file as it is now: a rotated one serves the next connection."""
+        if "passfile" in given and "password" not in given and (password := read_password(given)) is not None:
+            given["password"] = password
+        return await super().connect(conninfo, **given)
+
     async def wait(self, gen: PQGen[T], *how: Any, **named: Any) -> T:
         alarm = asyncio.get_running_loop().call_later(STATEMENT_TIMEOUT, self._shut_down_socket)
         try:

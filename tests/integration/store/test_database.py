@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from pathlib import Path
 from typing import LiteralString
 
 import psycopg
@@ -19,6 +20,20 @@ from trimtab.store import AccessError, AddressError, Store, StoreError, Unavaila
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
 async def test_store_url_accepts_schemes_of_postgresql(scheme: str, postgres: str) -> None:
     async with Store.open(postgres.replace("postgresql", scheme, 1)) as store:
+        await store.history.append([entry(1)])
+
+
+@pytest.mark.postgres
+async def test_store_takes_the_password_from_a_file_that_its_group_may_read(
+    postgres: str, tmp_path: Path
+) -> None:
+    """As a Secret is mounted in a pod with an fsGroup: libpq itself ignores such a file."""
+    url = make_url(postgres)
+    file = tmp_path / "pgpass"
+    file.write_text(f"*:*:*:{url.username}:{url.password}\n")
+    file.chmod(0o440)
+    mounted = url.set(query={"passfile": str(file)})._replace(password=None)
+    async with Store.open(mounted.render_as_string()) as store:
         await store.history.append([entry(1)])
 
 
