@@ -21,6 +21,7 @@ from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from trimtab import __version__
 from trimtab.errors import TrimtabError
+from trimtab.frame_memory import call_with_frame_memory
 from trimtab.printable import escape_invisible
 
 __all__ = ["COMMANDS", "build_app", "main"]
@@ -124,7 +125,7 @@ def main() -> NoReturn:
         # In an encoding without arrows, print "?": the default, strict, ends every command in a traceback.
         sys.stdout.reconfigure(errors="replace")
     _preload_command(*arguments[:1])
-    sys.exit(run(arguments))
+    sys.exit(call_with_frame_memory(lambda: run(arguments)))
 
 
 def _open_closed_streams() -> None:
