@@ -164,6 +164,12 @@ TEMPLATE_ATTACKS: dict[str, Object] = {
     "privileged": in_container(securityContext={"privileged": True}),
     "mount": in_container(volumeMounts=[{"name": "data", "mountPath": "/etc"}]),
     "probe": in_container(livenessProbe={"exec": {"command": ["evil"]}}),
+    "devices": in_container(resources={"limits": {"example.com/gpu": "8"}}),
+    "disk": in_container(resources={"requests": {"ephemeral-storage": "1Ti"}}),
+    "huge pages": in_container(resources={"limits": {"hugepages-2Mi": "1Gi"}}),
+    "devices of a sidecar": in_pod(
+        initContainers=[{"name": "proxy", "resources": {"limits": {"example.com/gpu": "8"}}}]
+    ),
     "resource claim": in_container(resources={"claims": [{"name": "gpu"}]}),
     "another container": in_pod(containers=[{"name": "evil", "image": "evil"}]),
     "another init container": in_pod(initContainers=[{"name": "evil", "image": "evil"}]),
@@ -217,6 +223,137 @@ async def test_operator_account_cannot_change_pods_of_workloads(operator: Client
             if REFUSED not in said:
                 done[f"{resource.kind}: {name}"] = said
     assert done == {}
+
+
+def _other_patches(resource: Resource, namespace: str) -> dict[str, tuple[PatchType, Any]]:
+    """Return an attack by each other type of patch, and odd names of annotations."""
+    pod_path = "/spec/jobTemplate/spec/template/spec" if resource.kind == "CronJob" else "/spec/template/spec"
+    kind = {"apiVersion": resource.api_version, "kind": resource.kind}
+    named = kind | {"metadata": {"name": "web", "namespace": namespace}}
+    evil = {"name": "web", "image": "evil", "resources": SIZE}
+    applied = named | in_template(resource, in_pod(containers=[evil]))
+    return {
+        "JSON, image": (
+            PatchType.JSON,
+            [{"op": "replace", "path": f"{pod_path}/containers/0/image", "value": "evil"}],
+        ),
+        "JSON, moved": (
+            PatchType.JSON,
+            [
+                {"op": "copy", "from": f"{pod_path}/containers/0", "path": f"{pod_path}/containers/-"},
+                {"op": "replace", "path": f"{pod_path}/containers/2/name", "value": "evil"},
+            ],
+        ),
+        "JSON, order": (
+            PatchType.JSON,
+            [{"op": "move", "from": f"{pod_path}/containers/0", "path": f"{pod_path}/containers/1"}],
+        ),
+        "JSON, whole metadata": (
+            PatchType.JSON,
+            [{"op": "replace", "path": "/metadata/labels", "value": {"trimtab.io/evil": "yes"}}],
+        ),
+        "JSON, finalizer": (
+            PatchType.JSON,
+            [{"op": "add", "path": "/metadata/finalizers", "value": ["trimtab.io/evil"]}],
+        ),
+        "merge, containers": (PatchType.MERGE, in_template(resource, in_pod(containers=[evil]))),
+        "merge, nothing left": (PatchType.MERGE, {"metadata": {"annotations": None}}),
+        "apply": (PatchType.APPLY, applied),
+        "apply, finalizer": (
+            PatchType.APPLY,
+            named | {"metadata": named["metadata"] | {"finalizers": ["trimtab.io/evil"]}},
+        ),
+        "upper case": (PatchType.MERGE, {"metadata": {"annotations": {"Trimtab.io/evil": "x"}}}),
+        "another domain": (PatchType.MERGE, {"metadata": {"annotations": {"trimtab.io.evil.com/a": "x"}}}),
+        "no domain": (PatchType.MERGE, {"metadata": {"annotations": {"trimtab.io": "x"}}}),
+        "a subdomain": (PatchType.MERGE, {"metadata": {"annotations": {"a.trimtab.io/a": "x"}}}),
+    }
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+async def test_operator_account_cannot_change_workloads_by_another_type_of_patch(
+    operator: Client, cluster: Cluster, namespace: str, *, dry_run: bool
+) -> None:
+    done = {}
+    for resource in BUILT_IN:
+        path = resource.path(namespace=namespace, name="web")
+        for name, (kind, body) in _other_patches(resource, namespace).items():
+            # The template of a Job is immutable anyway.
+            if resource.kind == "Job" and ("template" in str(body) or kind is PatchType.JSON):
+                continue
+            before = cluster.call("GET", path)
+            options: dict[str, Any] = {"force": True} if kind is PatchType.APPLY else {}
+            patching = operator.patch(
+                resource, "web", body, type=kind, namespace=namespace, dry_run=dry_run, **options
+            )
+            said, after = await rejection(patching), cluster.call("GET", path)
+            if REFUSED not in said:
+                done[f"{resource.kind}: {name}"] = said
+            # The controllers write at the same time: a status, and an annotation with a revision.
+            assert _owned(after) == _owned(before)
+    assert done == {}
+
+
+def _owned(found: Object) -> Object:
+    """Return what its owner wrote of a workload."""
+    metadata = {name: found["metadata"].get(name) for name in ("labels", "finalizers", "ownerReferences")}
+    annotations = {name: text for name, text in found["metadata"]["annotations"].items() if name == "team"}
+    return {"metadata": metadata, "annotations": annotations, "spec": found["spec"]}
+
+
+async def test_operator_account_changes_nothing_else_by_subresources(
+    operator: Client, cluster: Cluster, namespace: str
+) -> None:
+    deployments = HAS_TEMPLATE["Deployment"]
+    evil: Object = {
+        "labels": {"evil": "yes"},
+        "annotations": {"evil": "yes"},
+        "finalizers": ["example.com/evil"],
+    }
+    before = cluster.call("GET", deployments.path(namespace=namespace, name="web"))
+    patch = {"metadata": evil, "spec": {"replicas": 0, "template": {"spec": {"hostNetwork": True}}}}
+    await rejection(
+        operator.patch(
+            deployments, "web", patch, type=PatchType.MERGE, namespace=namespace, subresource="scale"
+        )
+    )
+    status = operator.patch(
+        deployments, "web", patch, type=PatchType.MERGE, namespace=namespace, subresource="status"
+    )
+    assert "cannot patch resource" in await rejection(status)
+    assert _owned(cluster.call("GET", deployments.path(namespace=namespace, name="web"))) == _owned(before)
+    machine = node(f"machine-{namespace}")
+    cluster.call("POST", NODES.path(), machine)
+    running = pod("web-0", namespace=namespace, node=machine["metadata"]["name"], owned=False)
+    found = cluster.call("POST", PODS.path(namespace=namespace), running)
+    found["status"] = pod_status(running)
+    cluster.call("PUT", f"{PODS.path(namespace=namespace, name='web-0')}/status", found)
+    found = cluster.call("GET", PODS.path(namespace=namespace, name="web-0"))
+    name = found["spec"]["containers"][0]["name"]
+    attacks: list[Object] = [
+        {"metadata": evil},
+        {"metadata": {"ownerReferences": OBJECT_ATTACKS["owner"]["metadata"]["ownerReferences"]}},
+        {"spec": {"tolerations": [{"operator": "Exists"}]}},
+        {"spec": {"activeDeadlineSeconds": 1}},
+        {"spec": {"ephemeralContainers": [{"name": "evil", "image": "evil"}]}},
+        {"spec": {"containers": [{"name": name, "image": "evil"}]}},
+        {"spec": {"containers": [{"name": name, "resources": {"limits": {"example.com/gpu": "1"}}}]}},
+    ]
+    for attack in attacks:
+        for subresource in ("resize", "ephemeralcontainers", "status", None):
+            kind = PatchType.STRATEGIC
+            await rejection(
+                operator.patch(PODS, "web-0", attack, type=kind, namespace=namespace, subresource=subresource)
+            )
+    now = cluster.call("GET", PODS.path(namespace=namespace, name="web-0"))
+    for part in (found, now):
+        part["metadata"] = {
+            name: text
+            for name, text in part["metadata"].items()
+            if name not in {"managedFields", "resourceVersion", "generation"}
+        }
+    assert (now["metadata"], now["spec"]) == (found["metadata"], found["spec"])
+    cluster.call("DELETE", NODES.path(name=machine["metadata"]["name"]))
 
 
 async def test_operator_account_cannot_change_workloads_otherwise(operator: Client, namespace: str) -> None:

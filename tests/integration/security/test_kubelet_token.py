@@ -152,7 +152,8 @@ def _start_agent(folder: Path, cluster: Authority, *flags: str) -> Process:
     }
     (folder / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
     settings = ("--kubeconfig", folder / "kubeconfig", "--state", folder / "state", "--node", "node")
-    command = [Path(sys.executable).with_name("trimtab"), "agent", *settings, "--address", "127.0.0.1:0"]
+    program = Path(sys.executable).with_name("trimtab")
+    command: list[str | Path] = [program, "agent", *settings, "--address", "127.0.0.1:0"]
     agent = Process("agent", [*command, "--read-only", *flags], log=folder / "agent.log")
     agent.start()
     return agent
