@@ -14,9 +14,13 @@ COPY pyproject.toml README.md LICENSE ./
 COPY src src
 RUN pip wheel --no-deps --no-build-isolation --wheel-dir /dist . \
  && pip --python /opt/trimtab/bin/python install --no-cache-dir --no-index --no-deps /dist/*.whl
+# For any processor of the architecture, because the image is built on another machine than it runs on.
+ENV NUMBA_CPU_NAME=generic
+RUN NUMBA_CACHE_DIR=/opt/trimtab/kernels /opt/trimtab/bin/python -m trimtab.operator.kernels
 
 FROM ${BASE}
 COPY --from=made /opt/trimtab /opt/trimtab
-ENV PATH=/opt/trimtab/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 NUMBA_CACHE_DIR=/tmp/numba HOME=/tmp
+ENV PATH=/opt/trimtab/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 NUMBA_CACHE_DIR=/tmp/numba HOME=/tmp \
+    NUMBA_SHIPPED_CACHE_DIR=/opt/trimtab/kernels NUMBA_CPU_NAME=generic
 USER 65532:65532
 ENTRYPOINT ["trimtab"]

@@ -38,3 +38,13 @@ def require_extra(extra: str, needed_by: str, *, alternative: str = "") -> Itera
         raise TrimtabError(
             f"{needed_by}: {error.name} is not installed; run: pip install 'trimtab[{extra}]'{hint}"
         ) from None
+
+
+class LazyModule:
+    """A stand-in for a large library that is imported when one of its names is first used."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(importlib.import_module(self._name), attribute)

@@ -10,8 +10,10 @@ nothing happens.
 from __future__ import annotations
 
 import ctypes
+import gc
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
@@ -35,6 +37,17 @@ def limit_allocator_arenas() -> None:
         return
     for option, value in ((_TRIM_THRESHOLD, _TRIM_BYTES), (_MMAP_THRESHOLD, _TRIM_BYTES), (_ARENA_MAX, 2)):
         set_option(option, value)
+
+
+@contextmanager
+def pause_collector() -> Iterator[None]:
+    """Import without garbage collection, which took a quarter of the start-up time; what was imported is never scanned."""
+    gc.disable()
+    try:
+        yield
+        gc.freeze()
+    finally:
+        gc.enable()
 
 
 def release_compiler_memory() -> None:

@@ -7,7 +7,6 @@ command runs, which keeps start-up fast.
 """
 
 import errno
-import gc
 import importlib
 import io
 import keyword
@@ -22,6 +21,8 @@ from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 from trimtab import __version__
 from trimtab.errors import TrimtabError
 from trimtab.frame_memory import call_with_frame_memory
+from trimtab.kernel_cache import link_shipped_kernels
+from trimtab.memory_trim import pause_collector
 from trimtab.printable import escape_invisible
 
 __all__ = ["COMMANDS", "build_app", "main"]
@@ -124,6 +125,7 @@ def main() -> NoReturn:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # In an encoding without arrows, print "?": the default, strict, ends every command in a traceback.
         sys.stdout.reconfigure(errors="replace")
+    link_shipped_kernels(os.environ)
     _preload_command(*arguments[:1])
     sys.exit(call_with_frame_memory(lambda: run(arguments)))
 
@@ -136,12 +138,10 @@ def _open_closed_streams() -> None:
 
 
 def _preload_command(name: str = "") -> None:
-    """Import a command without garbage collection, which took a quarter of the start-up time."""
+    """Import a command."""
     if name in COMMANDS:
-        gc.disable()
-        importlib.import_module(f"trimtab.cli.{module_name(name)}")
-        gc.freeze()
-        gc.enable()
+        with pause_collector():
+            importlib.import_module(f"trimtab.cli.{module_name(name)}")
 
 
 def _filter_default(default: object) -> object:

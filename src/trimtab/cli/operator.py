@@ -4,18 +4,17 @@ import gc
 import json
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import uvloop
 from cyclopts import Parameter
 
 from trimtab.errors import TrimtabError
-from trimtab.kube.auth import is_running_in_pod, load_connection
-from trimtab.memory_trim import limit_allocator_arenas
-from trimtab.operator.app import EmbeddedService, OperatorApp
-from trimtab.operator.config.model import PriceSettings
-from trimtab.operator.config.reloader import ConfigReloader
-from trimtab.operator.logs import configure_logging
+from trimtab.kernel_cache import link_shipped_kernels
+from trimtab.memory_trim import limit_allocator_arenas, pause_collector
+
+if TYPE_CHECKING:
+    from trimtab.operator.app import EmbeddedService
+    from trimtab.operator.config.model import PriceSettings
 
 
 def operator(
@@ -74,6 +73,18 @@ def operator(
         The kubeconfig file to use instead of $KUBECONFIG or ~/.kube/config; in a pod, neither is needed.
     """
     limit_allocator_arenas()
+    with pause_collector():
+        # Before everything else is imported: beside it, loading them would be the peak of the memory.
+        if link_shipped_kernels(os.environ):
+            from trimtab.operator.kernels import load_kernels
+
+            load_kernels()
+        import uvloop
+
+        from trimtab.kube.auth import load_connection
+        from trimtab.operator.app import OperatorApp
+        from trimtab.operator.config.reloader import ConfigReloader
+        from trimtab.operator.logs import configure_logging
     aliases = {
         "dryRun": dry_run,
         "metricsSource.provider": metrics_provider,
@@ -98,9 +109,10 @@ def operator(
 
 
 def _build_dashboard(
-    address: str, certificate: Path | None, key: Path | None, prices: PriceSettings
-) -> EmbeddedService:
+    address: str, certificate: Path | None, key: Path | None, prices: "PriceSettings"
+) -> "EmbeddedService":
     # Imported here, because an operator without a dashboard then needs less memory.
+    from trimtab.kube.auth import is_running_in_pod
     from trimtab.web.embedded import embed_dashboard
     from trimtab.web.server import DashboardCertificate
 

@@ -17,6 +17,7 @@ from trimtab.cli._common.clusters import ClusterContext, exclude_known, group_by
 from trimtab.cli._common.scan_options import ScanOptions, render_text, write_output
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import list_contexts
+from trimtab.memory_trim import limit_allocator_arenas
 from trimtab.scan.fail_conditions import FailCondition
 from trimtab.scan.model import ScanResult
 from trimtab.scan.pricing import read_prices
@@ -156,6 +157,7 @@ def _scan_clusters(
             raise last
         return bool(missed)
 
+    limit_allocator_arenas()
     return scans, asyncio.run(scan_all())
 
 

@@ -276,6 +276,7 @@ class StrategyCohort(Cohort):
         trial = type(self.strategy)(1, self.strategy.settings)
         for t in (0.0, 60.0, WARM_UP_STEP):
             trial.observe(t, np.full(1, 0.1), np.full(1, 1e8))
+        trial.observe_oom(WARM_UP_STEP, np.zeros(1, np.intp), np.full(1, 1e8))
         trial.recommend(2 * WARM_UP_STEP)
         trial.explain(2 * WARM_UP_STEP, 0)
 

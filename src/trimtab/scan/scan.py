@@ -15,6 +15,7 @@ from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey, qualify_kind
 from trimtab.kube.rest.client import Client
 from trimtab.operator.cluster_state import ClusterState
+from trimtab.operator.kernels import SHIPPED_STRATEGIES, load_kernels
 from trimtab.operator.policy.resolver import PolicyResolver
 from trimtab.recommender.cohort import StrategySpec
 from trimtab.recommender.workload import POD_LEVEL_RESOURCES, strategy_spec_from_policy
@@ -188,6 +189,7 @@ class Scan:
         )
         if plan is None:
             return model
+        load_kernels({spec.strategy for spec in self._specs.values()} & {*SHIPPED_STRATEGIES})
         until = plan.query.end
         has_batch = not all(workload.is_long_running for workload in selection.workloads)
         if has_batch and await self._source.source.has_usage(at=plan.query.start):

@@ -24,6 +24,16 @@ def test_heavy_modules_are_imported_only_where_needed(arguments: list[str], heav
     assert asked.stderr == "set()\n"
 
 
+def test_operator_imports_no_library_that_its_configuration_does_not_use() -> None:
+    rare = {"grpc", "matplotlib", "pyarrow", "trimtab.web", "trimtab.lab"}
+    code = (
+        "import sys; import trimtab.operator.app as app; from trimtab.cli import run; run(['operator', '--help']);"
+        f"sys.exit(str({rare} & sys.modules.keys()))"
+    )
+    asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert asked.stderr == "set()\n"
+
+
 def test_interrupt_exits_quietly_with_130() -> None:
     code = (
         "import signal, sys, trimtab.cli as cli; from cyclopts import App\n"

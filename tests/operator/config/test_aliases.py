@@ -1,6 +1,5 @@
 """The ConfigMap and the arguments of the OptiPod document, as aliases of the operator's settings."""
 
-import importlib
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import pytest
 from harness.builders.records import policy
 from trimtab.cli import run
 from trimtab.errors import TrimtabError
+from trimtab.operator.config import reloader
 from trimtab.operator.config.loader import ConfigurationError, load_configuration
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.config.reloader import ConfigReloader
@@ -86,7 +86,7 @@ def load_by_command(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> Op
             loaded.append(self.current)
             raise TrimtabError("the operator does not start here")
 
-    monkeypatch.setattr(importlib.import_module("trimtab.cli.operator"), "ConfigReloader", Recorder)
+    monkeypatch.setattr(reloader, "ConfigReloader", Recorder)
     assert run(["operator", *arguments]) == 2
     return loaded[0]
 

@@ -13,6 +13,7 @@ from trimtab.cli import run
 from trimtab.intents.effects import latency_curve
 from trimtab.lab.simulator.metrics import ClusterMetrics
 from trimtab.lab.simulator.simulation import Simulation
+from trimtab.operator.kernels import compile_effects, compile_kernels
 from trimtab.sizing.strategies.trimtab_engine import kernels
 from trimtab.store import Store
 from trimtab.usage.trace import Trace
@@ -21,7 +22,6 @@ from trimtab.web.backends.snapshot import SnapshotBackend, take_snapshot
 from trimtab.web.demo.cluster import build_policies, build_scenario
 from trimtab.web.demo.runner import DemoRunner, open_demo
 from trimtab.web.demo.summary import SummaryDocument, build_summary, render_summary
-from trimtab.web.demo.warmup import compile_effects, compile_sizing
 from trimtab.web.model import BacktestResult, WorkloadAction
 from trimtab.web.views import detail
 from trimtab.web.views.timeseries import read_usage_history, run_backtests
@@ -189,7 +189,7 @@ async def test_warmup_compiles_the_kernels_that_the_demo_uses(finished_demo: Dem
         }
 
     before = compiled_signatures()
-    compile_sizing()
+    compile_kernels()
     compile_effects()
     assert compiled_signatures() == before
     assert before["charge_forecasts"]

@@ -10,9 +10,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import grpc
 import msgspec
 
 from trimtab.intents.actuator import Actuator, IntentAction
@@ -39,6 +38,9 @@ from trimtab.intents.state import TargetState
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.plugins import Settings
 from trimtab.printable import shorten
+
+if TYPE_CHECKING:
+    import grpc
 
 MAX_CANDIDATES = 10
 CALL_TIMEOUT = 1.0

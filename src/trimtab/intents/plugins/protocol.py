@@ -9,14 +9,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import unquote
 
-import grpc
 from google.protobuf.message import Message
 
 from trimtab.errors import TrimtabError
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
+from trimtab.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import grpc
+else:  # only plugins need it, and it takes 9 MiB
+    grpc = LazyModule("grpc")
 
 VERSION = "v1"
 _PACKAGE = "trimtab.plugin.v1"

@@ -18,9 +18,8 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import grpc
 import structlog
 
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
@@ -35,8 +34,14 @@ from trimtab.intents.plugins.protocol import (
     dial,
     listen,
 )
+from trimtab.lazy import LazyModule
 from trimtab.printable import shorten
 from trimtab.timing import Backoff
+
+if TYPE_CHECKING:
+    import grpc
+else:  # only plugins need it, and it takes 9 MiB
+    grpc = LazyModule("grpc")
 
 log = structlog.get_logger(__name__)
 

@@ -10,9 +10,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import grpc
 import structlog
 
 from trimtab.intents.actuator import Actuator, IntentAction, actuator
@@ -47,7 +46,13 @@ from trimtab.intents.plugins.protocol import (
     listen,
 )
 from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.lazy import LazyModule
 from trimtab.store import Effect
+
+if TYPE_CHECKING:
+    import grpc
+else:  # only plugins need it, and it takes 9 MiB
+    grpc = LazyModule("grpc")
 
 log = structlog.get_logger(__name__)
 
