@@ -16,6 +16,7 @@ from scan.scene import RunCommand
 from trimtab.cli import run
 from trimtab.scan.source_selection import SelectedSource
 from trimtab.testing import ScriptedSource, steady
+from trimtab.timing import Backoff
 from trimtab.usage.usage import PodContainer
 
 SHOP = "shop"
@@ -38,6 +39,11 @@ def shop(cluster: ApiServer) -> Iterator[ApiServer]:
         cluster.call("POST", f"/apis/apps/v1/namespaces/{SHOP}/deployments", body)
     yield cluster
     cluster.call("DELETE", f"/api/v1/namespaces/{SHOP}")
+
+
+@pytest.fixture(autouse=True)
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Backoff, "delay", lambda *_, **__: 0.0)
 
 
 @pytest.fixture
@@ -89,7 +95,7 @@ def no_prometheus() -> Iterator[str]:
             pass
 
     server = HTTPServer(("127.0.0.1", 0), Greeter)
-    thread = Thread(target=server.serve_forever)
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()

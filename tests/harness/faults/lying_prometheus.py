@@ -23,6 +23,8 @@ class Liar:
         liar = self
 
         class ProxyHandler(BaseHTTPRequestHandler):
+            disable_nagle_algorithm = True
+
             def do_GET(self) -> None:
                 self._relay(None)
 

@@ -32,6 +32,8 @@ class PaperNode:
         node = self
 
         class KubeletHandler(BaseHTTPRequestHandler):
+            disable_nagle_algorithm = True
+
             def do_GET(self) -> None:
                 text = node.exposition().encode()
                 self.send_response(200)
