@@ -273,7 +273,7 @@ def test_property_11_metrics_collection_per_container(
     owners = PodOwnerIndex([deployment("web", containers)])
     cohort.observe_usage(cohort.aggregate(usage, owners), running=set(wanted), until=NOW + 180)
     for place, name in enumerate(wanted, start=1):
-        evidence = cohort.get_evidence(name, now=NOW + 120, is_long_running=True)
+        evidence = cohort.collect_evidence([name], now=NOW + 120, is_long_running=True)[0]
         assert evidence.samples == 3
         assert evidence.coverage == 1
         assert evidence.cpu_peak == pytest.approx(cpu * place * 1000, abs=1.01)

@@ -175,8 +175,8 @@ def test_evidence_cohort_restores_state_of_first_version() -> None:
     former = encode(until, [keys, places, taken, containers, strategy, tracker, proposed])
     again = EvidenceCohort(until=0.0)
     again.restore(former)
-    assert again.get_evidence(name, now=NOW, is_long_running=True) == evidence.get_evidence(
-        name, now=NOW, is_long_running=True
+    assert again.collect_evidence([name], now=NOW, is_long_running=True) == evidence.collect_evidence(
+        [name], now=NOW, is_long_running=True
     )
     sized_again = new_cohort()
     sized_again.restore(former)

@@ -144,7 +144,7 @@ class Known:
         return new
 
     def learned(self, now: float) -> ContainerEstimate:
-        evidence = self.evidence.get_evidence(NAME, now=now, is_long_running=True)
+        evidence = self.evidence.collect_evidence([NAME], now=now, is_long_running=True)[0]
         return ContainerEstimate(self.strategy.get_proposal(NAME, now=now), evidence)
 
 

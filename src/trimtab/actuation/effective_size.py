@@ -223,8 +223,7 @@ def _iter_majority_containers(
     """
     order = {name: place for place, name in enumerate(template)}
     # Most replicas have equal containers, so that only the newest pod of each variant has to be looked at.
-    alike = Counter(pod.containers for pod in live)
-    if len(alike) == 1:
+    if len({pod.containers for pod in live}) == 1:
         sizes = assignment.synced_size(live[0], sync)
         yield from (each for each in live[0].containers if each.role == "init")
         running = [each for each in live[0].containers if each.role != "init"]
@@ -232,6 +231,7 @@ def _iter_majority_containers(
             size = sizes[each.name]
             yield each if size == each.resources else msgspec.structs.replace(each, resources=size)
         return
+    alike = Counter(pod.containers for pod in live)
     votes: dict[str, Counter[Resources]] = {}
     latest: dict[str, Container] = {}
     newest = {pod.containers: pod for pod in sorted(live, key=_creation_order)}

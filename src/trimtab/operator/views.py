@@ -216,7 +216,7 @@ class WorkloadViewPublisher:
         """Publish the current state of a workload, or remove its view if it no longer exists."""
         workload = self._cluster_state.get(key)
         # A VPA may name a ReplicaSet of a Deployment: it is reconciled, but the Deployment is what users see.
-        if workload is None or self._cluster_state.find_top_owner(key) != key:
+        if workload is None or (workload.owner and self._cluster_state.find_top_owner(key) != key):
             self._remove(key)
             return
         pods, policy = self._cluster_state.list_pods(workload), self._policy_resolver.resolve(workload)

@@ -502,12 +502,13 @@ class EvidenceCohort(Cohort):
                 images=np.array([size.image for size in ours], np.uint32),
             )
 
-    def get_evidence(self, name: WorkloadContainer, *, now: float, is_long_running: bool) -> Evidence:
-        """Return the evidence about a container of this cohort; `is_long_running` is False for Jobs."""
-        (found,) = self._tracker.collect_evidence(
-            now, self.find_rows([name]), is_long_running=[is_long_running]
+    def collect_evidence(
+        self, names: Sequence[WorkloadContainer], *, now: float, is_long_running: bool
+    ) -> list[Evidence]:
+        """Return the evidence about containers of this cohort; `is_long_running` is False for Jobs."""
+        return self._tracker.collect_evidence(
+            now, self.find_rows(names), is_long_running=[is_long_running] * len(names)
         )
-        return found
 
     def first_sample_at(self) -> float | None:
         """Return the time of the first sample of any container; None if there is none."""

@@ -25,6 +25,7 @@ from trimtab.recommender.cohort import (
 )
 from trimtab.recommender.oom_kills import MemorySize, OomKill
 from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.proposal import Proposal
 from trimtab.sizing.state import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY
 from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
 from trimtab.usage.trace import Floats
@@ -78,21 +79,31 @@ class CohortManager:
 
     def estimate(
         self,
-        name: WorkloadContainer,
+        names: Iterable[WorkloadContainer],
         strategy_spec: StrategySpec,
         *,
         now: float,
         is_long_running: bool,
         explained: bool = True,
-    ) -> ContainerEstimate | None:
-        """Return the estimate for a container; None if nothing was ingested for it yet."""
-        cohort, evidence = self.find(name, strategy_spec), self.find_evidence(name, strategy_spec.source)
-        if cohort is None or evidence is None:
-            return None
-        return ContainerEstimate(
-            cohort.get_proposal(name, now=now, explained=explained),
-            evidence.get_evidence(name, now=now, is_long_running=is_long_running),
-        )
+    ) -> dict[WorkloadContainer, ContainerEstimate]:
+        """Return the estimates for containers, without those for which nothing was ingested yet."""
+        proposals: dict[WorkloadContainer, Proposal] = {}
+        by_cohort: dict[EvidenceCohort, list[WorkloadContainer]] = {}
+        for name in names:
+            cohort, evidence = self.find(name, strategy_spec), self.find_evidence(name, strategy_spec.source)
+            if cohort is not None and evidence is not None:
+                proposals[name] = cohort.get_proposal(name, now=now, explained=explained)
+                by_cohort.setdefault(evidence, []).append(name)
+        # Together: the arrays of a cohort are read once for all containers of a workload.
+        return {
+            name: ContainerEstimate(proposals[name], evidence)
+            for cohort, ours in by_cohort.items()
+            for name, evidence in zip(
+                ours,
+                cohort.collect_evidence(ours, now=now, is_long_running=is_long_running),
+                strict=True,
+            )
+        }
 
     def observe_sizes(self, sizes: Collection[MemorySize], *, now: float) -> None:
         """Record the memory that containers have in effect. Call it before `observe_ooms`: the kills hit these sizes."""

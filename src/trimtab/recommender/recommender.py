@@ -7,7 +7,7 @@ the others are ingested all the same.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from trimtab.kube.kinds.nodes import NodeResources
@@ -77,18 +77,34 @@ class Recommender:
         is_long_running: bool,
         explained: bool = True,
     ) -> ContainerEstimate | None:
-        """Return the estimate for a container, with the strategy's facts if `explained`.
+        """Return the estimate for a container; None if nothing was ingested for it yet."""
+        found = self.estimate_all(
+            [name], strategy_spec, now=now, is_long_running=is_long_running, explained=explained
+        )
+        return found.get(name)
 
-        Return None if nothing was ingested for the container yet.
+    def estimate_all(
+        self,
+        names: Iterable[WorkloadContainer],
+        strategy_spec: StrategySpec,
+        *,
+        now: float,
+        is_long_running: bool,
+        explained: bool = True,
+    ) -> dict[WorkloadContainer, ContainerEstimate]:
+        """Return the estimates for the containers of a workload, with the strategy's facts if `explained`.
+
+        Containers for which nothing was ingested yet are left out.
         """
         found = self.cohorts.estimate(
-            name, strategy_spec, now=now, is_long_running=is_long_running, explained=explained
+            names, strategy_spec, now=now, is_long_running=is_long_running, explained=explained
         )
-        evidence = self.cohorts.find_evidence(name, strategy_spec.source)
-        if found is None or evidence is None:
-            return None
-        recent = self.ingesters[strategy_spec.source].recent_usage
-        return found._replace(evidence=recent.add_to(found.evidence, name, after=evidence.ingested_until))
+        source, recent = strategy_spec.source, self.ingesters[strategy_spec.source].recent_usage
+        return {
+            name: each._replace(evidence=recent.add_to(each.evidence, name, after=cohort.ingested_until))
+            for name, each in found.items()
+            if (cohort := self.cohorts.find_evidence(name, source)) is not None
+        }
 
     def latest_usage(self, name: WorkloadContainer, strategy_spec: StrategySpec) -> LatestUsage | None:
         """Return a container's latest usage; None if nothing was ingested for it yet."""

@@ -75,7 +75,8 @@ class UsageModel:
     def estimate(
         self, name: WorkloadContainer, strategy_spec: StrategySpec, *, now: float, is_long_running: bool
     ) -> ContainerEstimate | None:
-        return self._cohorts.estimate(name, strategy_spec, now=now, is_long_running=is_long_running)
+        found = self._cohorts.estimate([name], strategy_spec, now=now, is_long_running=is_long_running)
+        return found.get(name)
 
 
 Bools = npt.NDArray[np.bool_]

@@ -165,12 +165,13 @@ def sum_other_containers(containers: Iterable[Container], name: str) -> Resource
     Init containers run one after another, beside the sidecars only.
     """
     everyone = tuple(containers)
-    is_init = any(one.name == name and one.role == "init" for one in everyone)
-    beside = [
-        one.resources.with_implied_requests().amounts
-        for one in everyone
-        if one.name != name and one.role != "init" and not (is_init and one.role == "main")
-    ]
-    return Resources(
-        *(sum(amount or 0 for amount in column) for column in zip(*beside, _NOTHING, strict=True))
-    )
+    is_init = name in {one.name for one in everyone if one.role == "init"}
+    cpu_request = cpu_limit = memory_request = memory_limit = 0
+    for one in everyone:
+        if one.name != name and one.role != "init" and not (is_init and one.role == "main"):
+            has = one.resources.with_implied_requests()
+            cpu_request += has.cpu_request or 0
+            cpu_limit += has.cpu_limit or 0
+            memory_request += has.memory_request or 0
+            memory_limit += has.memory_limit or 0
+    return Resources(cpu_request, cpu_limit, memory_request, memory_limit)

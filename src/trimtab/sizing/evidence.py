@@ -306,6 +306,8 @@ def oom_minimum(sized: SizedResource) -> int:
 
 def is_oom_prone(sized: SizedResource) -> bool:
     """Return whether an OOM killed container still has too little memory."""
+    if not sized.evidence.kills:  # nearly all containers, and each guard may ask
+        return False
     need = oom_minimum(sized)
     if not need:
         return False

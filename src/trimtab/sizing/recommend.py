@@ -263,6 +263,7 @@ def _run_limit_guards(
 
 _NO_PROPOSAL = Proposal(strategy="none")
 _NO_EVIDENCE = Evidence()
+_NO_QUOTA = Resources()
 
 
 def recommend_container(
@@ -458,6 +459,8 @@ def build_guard_contexts(
 
 def subtract_from_quota(quota: Resources, before: Resources, after: Resources, replicas: int) -> Resources:
     """Return the remaining quota after a change; a decrease counts only once it is applied."""
+    if quota == _NO_QUOTA:
+        return quota
 
     def rest(left: int | None, had: int | None, has: int | None) -> int | None:
         return None if left is None else left - max((has or 0) - (had or 0), 0) * replicas

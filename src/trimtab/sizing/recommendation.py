@@ -55,7 +55,8 @@ class Recommendation(msgspec.Struct, frozen=True, gc=False):
     @property
     def text(self) -> str:
         """The explanation as lines, cut to the length of a status field; the beginning and the end are kept."""
-        lines = [_truncate(str(factor), _MAX_LINE) for factor in self.explanation]
+        lines = [f"{each.name}: {each.detail} [{each.source}]" for each in self.explanation]
+        lines = [line if len(line) <= _MAX_LINE else _truncate(line, _MAX_LINE) for line in lines]
         if self.no_change_reason is not None:
             lines.append(_truncate(f"held: {self.no_change_reason}", _MAX_LINE))
         return _fit_lines(lines)

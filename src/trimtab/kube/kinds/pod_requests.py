@@ -92,7 +92,12 @@ def qos_class(containers: Iterable[Resources]) -> str:
 
 def is_guaranteed(has: Resources) -> bool:
     """Return whether both limits are set and requests equal them or are unset."""
-    return all(limit and request in {None, limit} for request, limit in (has.cpu, has.memory))
+    return bool(
+        has.cpu_limit
+        and has.memory_limit
+        and has.cpu_request in {None, has.cpu_limit}
+        and has.memory_request in {None, has.memory_limit}
+    )
 
 
 def _has_requests_or_limits(has: Resources) -> bool:

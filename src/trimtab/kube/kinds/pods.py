@@ -126,10 +126,9 @@ class Resources(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 
     def with_implied_requests(self) -> Resources:
         """Return resources as schedulers and quotas count them: a limit without a request is also a request."""
-        cpu_request, cpu_limit, memory_request, memory_limit = self.amounts
         # Nearly all containers set requests, and each reconcile asks for them a dozen times.
-        if (cpu_request is not None or cpu_limit is None) and (
-            memory_request is not None or memory_limit is None
+        if (self.cpu_request is not None or self.cpu_limit is None) and (
+            self.memory_request is not None or self.memory_limit is None
         ):
             return self
         return self.map(RequestLimit.with_implied_request)

@@ -199,7 +199,9 @@ class SizingReconciler:
                 policy.key, key, before if before and before.recommendations else disabled
             )
             async with self._recommender.lock:
-                evidence = self._collect_evidence(workload, policy, now)
+                names = [WorkloadContainer.from_workload(key, each.name) for each in workload.containers]
+                estimates = self._estimate(names, workload, policy, now)
+            evidence = _template_evidence(workload, estimates)
             self._view_publisher.set_evidence(key, evidence)
             return interval
         with self._metrics.reconciliation_duration.labels(policy.name).time():
@@ -211,16 +213,22 @@ class SizingReconciler:
         # An ingest cycle may run in between and change the estimates: the kills, the recommendation and its
         # evidence must come from the same state.
         async with self._recommender.lock:
-            self._observe_ooms(workload, pods, policy, now)
-            assessment = self._recommend(workload, pods, policy, hpas, now)
+            names = self._observe_ooms(workload, pods, policy, now)
+            estimates = self._estimate(names, workload, policy, now)
+            assessment = self._recommend(workload, pods, policy, hpas, estimates, now)
             before = self._status_writer.get_outcome(key)
             changed = before is None or not have_same_targets(
                 before.recommendations, assessment.recommendations
             )
             # Of a recommendation that has not changed, the earlier explanation is kept.
             if changed:
-                assessment = self._explain(assessment, workload, policy, now)
-            evidence = assessment.evidence or self._collect_evidence(workload, policy, now)
+                assessment = explain_estimates(
+                    assessment,
+                    self._estimate(names, workload, policy, now, explained=True).get,
+                    source=self._recommender.ingester_for(policy.strategy_spec).name,
+                )
+        # The risks of a workload that is not sized are shown all the same.
+        evidence = assessment.evidence or _template_evidence(workload, estimates)
         self._view_publisher.set_evidence(key, evidence)
         if changed and assessment.sizes:
             self._metrics.recommendations.labels(policy.name).inc()
@@ -260,40 +268,35 @@ class SizingReconciler:
             else max(result.requeue_at - now, 0.5)
         )
 
-    def _observe_ooms(self, workload: Workload, pods: list[Pod], policy: EffectivePolicy, now: float) -> None:
+    def _observe_ooms(
+        self, workload: Workload, pods: list[Pod], policy: EffectivePolicy, now: float
+    ) -> list[WorkloadContainer]:
+        """Record OOM kills and sizes in effect, and return the containers that are sized."""
         names = list_sized_containers(workload, pods)
         ended = self._cluster_state.list_failed_pods(workload)
         kills = self._recommender.observe_memory(workload, pods, names, ended=ended, now=now)
         self._recorder.record_oom_kills(workload, kills)
         # Pods report their last kill forever, and a new leader would count all of them at once.
         self._metrics.oom_kills.labels(policy.name).inc(sum(now - kill.at < NEW_OOM_WINDOW for kill in kills))
+        return names
 
     def _estimate(
         self,
+        names: Iterable[WorkloadContainer],
         workload: Workload,
-        container: str,
         policy: EffectivePolicy,
         now: float,
         *,
         explained: bool = False,
-    ) -> ContainerEstimate | None:
-        name = WorkloadContainer.from_workload(workload.key, container)
-        return self._recommender.estimate(
-            name,
+    ) -> dict[str, ContainerEstimate]:
+        found = self._recommender.estimate_all(
+            names,
             policy.strategy_spec,
             now=now,
             is_long_running=workload.is_long_running,
             explained=explained,
         )
-
-    def _collect_evidence(
-        self, workload: Workload, policy: EffectivePolicy, now: float
-    ) -> dict[str, Evidence]:
-        """Return the evidence about a workload that is not sized, because its risks are shown all the same."""
-        found = (
-            (each.name, self._estimate(workload, each.name, policy, now)) for each in workload.containers
-        )
-        return {name: estimate.evidence for name, estimate in found if estimate}
+        return {name.container: each for name, each in found.items()}
 
     def _recommend(
         self,
@@ -301,6 +304,7 @@ class SizingReconciler:
         pods: list[Pod],
         policy: EffectivePolicy,
         hpas: list[HorizontalPodAutoscaler],
+        estimates: Mapping[str, ContainerEstimate],
         now: float,
     ) -> WorkloadRecommendation:
         can_resize_in_place = self._can_resize_in_place()
@@ -308,7 +312,7 @@ class SizingReconciler:
             workload,
             pods,
             policy,
-            estimate=lambda container: self._estimate(workload, container, policy, now),
+            estimate=estimates.get,
             constraints=self._cluster_constraints().constraints_for(
                 workload, replicas=workload.replicas, hpas=hpas
             ),
@@ -323,15 +327,6 @@ class SizingReconciler:
             ),
             can_resize_in_place=can_resize_in_place,
             explained=False,
-        )
-
-    def _explain(
-        self, found: WorkloadRecommendation, workload: Workload, policy: EffectivePolicy, now: float
-    ) -> WorkloadRecommendation:
-        return explain_estimates(
-            found,
-            lambda container: self._estimate(workload, container, policy, now, explained=True),
-            source=self._recommender.ingester_for(policy.strategy_spec).name,
         )
 
     async def _apply(
@@ -399,6 +394,12 @@ class SizingReconciler:
             ),
         )
         return HarmSignals(guardrails=guardrails, throttled=throttled)
+
+
+def _template_evidence(workload: Workload, estimates: Mapping[str, ContainerEstimate]) -> dict[str, Evidence]:
+    return {
+        each.name: estimates[each.name].evidence for each in workload.containers if each.name in estimates
+    }
 
 
 def _describe_learning(

@@ -286,14 +286,16 @@ def _will_get_limit(context: GuardContext) -> bool:
 def apply_node_capacity(amount: int, context: GuardContext) -> GuardStep | NoChange | None:
     """Stay within the capacity of the largest node: a larger pod would never run."""
     nodes = context.constraints.nodes
-    if not nodes:
+    if not nodes or amount <= (context.request or 0):
         return None
-    if context.resource == "cpu":
-        # A node counts only if it can hold the other resource as well: the one with most CPU may be short of
-        # memory.
-        most = max((node.cpu for node in nodes if node.memory >= context.other_resource_request), default=0)
-    else:
-        most = max((node.memory for node in nodes if node.cpu >= context.other_resource_request), default=0)
+    is_cpu, other = context.resource == "cpu", context.other_resource_request
+    # A node counts only if it can hold the other resource as well: the one with most CPU may be short of memory.
+    amounts = [
+        node.cpu if is_cpu else node.memory
+        for node in nodes
+        if (node.memory if is_cpu else node.cpu) >= other
+    ]
+    most = max(amounts, default=0)
     why = "the largest node has no more capacity for this pod"
     return _cap_growth(amount, most - context.others_request, context, why=why, source="nodes")
 
