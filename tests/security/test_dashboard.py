@@ -115,6 +115,105 @@ async def test_streams_end_at_logout(browser: aiohttp.ClientSession) -> None:
             await read_to_end(stream)
 
 
+async def read_csrf(browser: aiohttp.ClientSession, url: str) -> str:
+    async with browser.get(url) as page:
+        found = re.search(r'"X-CSRF-Token": "([^"]+)"', (await page.text()).replace("&#34;", '"'))
+    assert found
+    return found[1]
+
+
+async def act(browser: aiohttp.ClientSession, url: str, csrf: str, **headers: str) -> int:
+    row = SCENE.workloads[0]
+    path = f"/workloads/{row.key.namespace}/{row.key.kind}/{row.key.name}/hold"
+    async with browser.post(url + path, headers={"X-CSRF-Token": csrf, **headers}) as answer:
+        return answer.status
+
+
+async def test_cookie_and_csrf_token_of_an_ended_session_open_nothing(browser: aiohttp.ClientSession) -> None:
+    async with serve_dashboard(build_app(SnapshotBackend(SCENE), ScriptedAccess()), "127.0.0.1:0") as url:
+        assert await log_in(browser, url) == 303
+        csrf = await read_csrf(browser, url)
+        stolen = {each.key: each.value for each in browser.cookie_jar}
+        async with aiohttp.ClientSession(cookies=stolen, cookie_jar=aiohttp.CookieJar(unsafe=True)) as thief:
+            assert await visit(thief, url) == 200
+            async with browser.post(f"{url}/logout", headers={"X-CSRF-Token": csrf}) as answer:
+                assert answer.status == 200
+            assert [await visit(thief, url + path) for path in ("/", "/changes", "/snapshot.json")] == [
+                303
+            ] * 3
+            assert await act(thief, url, csrf) == 401
+
+
+class WithdrawnRight(ScriptedAccess):
+    """Permits actions until the right is withdrawn."""
+
+    acts = True
+
+    async def may_act(self, viewer: Viewer, key: WorkloadKey) -> bool:
+        return self.acts
+
+
+async def test_action_is_reviewed_again_although_the_page_still_has_its_button(
+    browser: aiohttp.ClientSession,
+) -> None:
+    access = WithdrawnRight()
+    async with serve_dashboard(build_app(_Writable(), access), "127.0.0.1:0") as url:
+        assert await log_in(browser, url) == 303
+        csrf = await read_csrf(browser, url)
+        assert await act(browser, url, csrf) == 200
+        access.acts = False
+        assert await act(browser, url, csrf) == 403
+
+
+class _Writable(SnapshotBackend):
+    """Runs every action."""
+
+    def __init__(self) -> None:
+        super().__init__(SCENE)
+        self.read_only_reason = ""
+
+    async def run_action(self, *_: Any, **__: Any) -> str:
+        return "done"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Sec-Fetch-Site": "none"},
+        {"Sec-Fetch-Site": "", "Origin": "https://evil.example"},
+    ],
+)
+async def test_other_sites_can_neither_log_a_viewer_in_nor_act(
+    headers: dict[str, str], browser: aiohttp.ClientSession
+) -> None:
+    async with serve_dashboard(build_app(_Writable(), WithdrawnRight()), "127.0.0.1:0") as url:
+        async with browser.post(
+            f"{url}/login", data={"token": TOKEN}, headers=headers, allow_redirects=False
+        ) as answer:
+            assert answer.status == 403
+        assert await log_in(browser, url) == 303
+        csrf = await read_csrf(browser, url)
+        assert await act(browser, url, csrf, **headers) == 403
+        assert await act(browser, url, csrf, Origin=url) == 200
+        assert await act(browser, url, csrf, **{"Sec-Fetch-Site": "same-origin", "Origin": "null"}) == 200
+
+
+def test_login_limiter_counts_a_network_of_ipv6_as_one_sender() -> None:
+    limiter = sessions.LoginLimiter(clock=lambda: 0.0)
+    tries = [limiter.may_try(f"2001:db8:1:2:{number:x}::{number:x}%eth0") for number in range(1000)]
+    assert tries.count(True) == sessions.MAX_FAILED_LOGINS
+    assert limiter.may_try("2001:db8:1:3::1")
+    mapped = [limiter.may_try(f"::ffff:10.0.0.{number}") for number in range(200)]
+    assert all(mapped), "IPv4 addresses are senders of their own"
+    limiter.forgive("2001:db8:1:2:ffff::1")
+    assert limiter.may_try("2001:db8:1:2::1")
+
+
 async def test_flood_of_logins_reaches_the_api_server_a_few_times_only(
     browser: aiohttp.ClientSession,
 ) -> None:

@@ -67,6 +67,27 @@ def test_plugin_may_not_register_the_address_of_another_server(caller: str, endp
     assert problem.startswith("endpoint: ")
 
 
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "dns:169.254.169.254:80#.plugins.svc:9000",
+        "dns:10.0.0.9:443?lever.plugins.svc:9000",
+        "10.0.0.9:443#.plugins.svc:9000",
+        "ipv4:10.0.0.9:443,lever.plugins.svc:9000",
+        "unix-abstract:lever.plugins.svc:9000",
+        "xds:lever.plugins.svc:9000",
+        "dns:lever.plugins.svc:9000",
+        "user@lever.plugins.svc:9000",
+        "10.0.0.9%3A443%23.plugins.svc:9000",
+        "10.0.0.9:443\n.plugins.svc:9000",
+    ],
+)
+def test_plugin_may_not_reach_around_the_allowed_endpoints_by_the_syntax_of_grpc(endpoint: str) -> None:
+    """The end fits an allowed pattern, and gRPC connects to what stands before it."""
+    problem = find_registration_problem(info(endpoint), Caller("10.1.2.3", frozenset({"lever"})), ALLOWED)
+    assert problem.startswith("endpoint: ")
+
+
 @pytest.mark.parametrize("names", [frozenset[str](), frozenset({"other"}), frozenset({"*", "lever.svc"})])
 def test_plugin_may_register_only_the_name_of_its_certificate(names: frozenset[str]) -> None:
     problem = find_registration_problem(info("10.1.2.3:9000"), Caller("10.1.2.3", names), ())

@@ -25,6 +25,7 @@ from trimtab.web.sessions import (
     Session,
     SessionStore,
     current_session,
+    is_from_own_page,
     is_same_origin,
     set_session_cookie,
 )
@@ -216,7 +217,7 @@ class _SessionGuard:
         if not self._access.requires_token:
             return _redirect("/")
         # Another site could log the viewer in under an account of its own, and read what the viewer then does.
-        if request.headers.get("Sec-Fetch-Site", "same-origin") != "same-origin":
+        if not is_from_own_page(request):
             raise PageError(403, "this request did not come from a page of this dashboard; reload the page")
         form = await read_form(request)
         address = request.remote or ""

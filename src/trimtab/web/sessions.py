@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from ipaddress import ip_address, ip_network
 
 from aiohttp import web
 
@@ -143,7 +144,7 @@ class LoginLimiter:
 
     def may_try(self, address: str) -> bool:
         """Return whether an address may log in now; the attempt counts as failed until `forgive` is called."""
-        now = self._clock()
+        now, address = self._clock(), _sender(address)
         recent = [at for at in self._failures.pop(address, ()) if now - at < LOGIN_WINDOW]
         is_allowed = len(recent) < MAX_FAILED_LOGINS
         # Count it before the token is reviewed: attempts in parallel must not all find the count below the limit.
@@ -154,7 +155,18 @@ class LoginLimiter:
 
     def forgive(self, address: str) -> None:
         """Forget the failures of an address that logged in."""
-        self._failures.pop(address, None)
+        self._failures.pop(_sender(address), None)
+
+
+def _sender(address: str) -> str:
+    """Return what stands for the sender: the network of an IPv6 address, in which each sender has 2⁶⁴ addresses."""
+    try:
+        found = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if found.version == 6 and not found.ipv4_mapped:
+        return str(ip_network((found, 64), strict=False))
+    return address
 
 
 def set_session_cookie(
@@ -180,9 +192,16 @@ def cookie_name(request: web.Request) -> str:
     return f"{COOKIE}-{port}" if port else COOKIE
 
 
+def is_from_own_page(request: web.Request) -> bool:
+    """Return whether a browser says that the request comes from a page of this dashboard, or no browser sent it."""
+    # Old browsers send the origin only.
+    site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
+    if site is None and origin is not None:
+        return origin.partition("://")[2] == request.host
+    return site in {None, "same-origin"}
+
+
 def is_same_origin(request: web.Request, session: Session) -> bool:
     """Return whether an action comes from a page of this dashboard."""
     shown = request.headers.get(HEADER, "")
-    # Old browsers do not send the header; the CSRF token alone then decides.
-    site = request.headers.get("Sec-Fetch-Site", "same-origin")
-    return secrets.compare_digest(shown.encode(), session.csrf.encode()) and site == "same-origin"
+    return secrets.compare_digest(shown.encode(), session.csrf.encode()) and is_from_own_page(request)

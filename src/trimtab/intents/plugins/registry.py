@@ -65,7 +65,8 @@ MAX_ENDPOINT = 300
 """The most characters of an endpoint: a DNS name has at most 253."""
 
 _NAME = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?")
-_ENDPOINT = re.compile(r"unix:/?.+|[^\s/]+:\d{1,5}")
+# gRPC reads more as a URI: dns:other.example:443#name.allowed:9000 connects to the first server.
+_ENDPOINT = re.compile(r"unix:/?[^?#]+|([-_.A-Za-z0-9]+|\[[.:0-9A-Fa-f]+\]):\d{1,5}")
 
 PluginKey = tuple[int, str]
 
