@@ -13,10 +13,12 @@ from typing import Self, TypeVar
 from urllib.parse import urlencode
 
 import aiohttp
+from yarl import URL
 
 from trimtab.kube.auth import Connection
 from trimtab.kube.errors import KubeError, describe, parse_retry_after
 from trimtab.kube.rest.http_transport import FailureKind, HttpFailure, HttpTransport
+from trimtab.usage.cloud_identity import CloudIdentity, OutgoingRequest, encode_query
 from trimtab.usage.errors import (
     QueryTooLarge,
     SourceRefused,
@@ -47,8 +49,10 @@ class UsageHttpClient:
         headers: Mapping[str, str] | None = None,
         timeout: float,
         max_response_bytes: int,
+        identity: CloudIdentity | None = None,
     ) -> None:
         """Send requests below `path` of the server; `only_get` is for servers behind the API server's proxy."""
+        self._identity = identity
         self.address = connection.server + path
         self._http = HttpTransport(connection, map_error=self._to_usage_error, headers=headers)
         self._path = path
@@ -104,9 +108,16 @@ class UsageHttpClient:
         max_bytes: int | None = None,
     ) -> T:
         timeout = aiohttp.ClientTimeout(total=self._timeout, sock_connect=10)
+        path_sent = self._path + path
         with self._name_server():
+            if self._identity:
+                if params:  # signed as they are sent
+                    path_sent, params = f"{path_sent}?{encode_query(params)}", None
+                url = URL(self._http.connection.server + path_sent, encoded=True)
+                request = OutgoingRequest(method, url, body or b"")
+                headers = {**(headers or {}), **await self._identity.build_headers(request)}
             async with self._http.exchange(
-                method, self._path + path, params=params, body=body, headers=headers, timeout=timeout
+                method, path_sent, params=params, body=body, headers=headers, timeout=timeout
             ) as response:
                 if response.status != 200:
                     raise classify_http_error(response.status, b"", retry_after=0.0)

@@ -15,6 +15,7 @@ from typing import Self, TypeVar
 
 from trimtab.kube.rest.client import Client
 from trimtab.timing import Backoff
+from trimtab.usage.cloud_identity import build_identity
 from trimtab.usage.errors import UsageError
 from trimtab.usage.http_client import UsageHttpClient
 from trimtab.usage.prometheus.endpoint import Endpoint, find_endpoints
@@ -102,6 +103,9 @@ class ServerConnection:
             headers={**tenant, **settings.headers},
             timeout=settings.timeout,
             max_response_bytes=settings.bytes_an_answer,
+            identity=build_identity(settings.cloud_identity, region=settings.aws_region)
+            if settings.cloud_identity
+            else None,
         )
 
 

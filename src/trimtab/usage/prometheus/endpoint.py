@@ -68,7 +68,7 @@ async def _discover_endpoints(settings: PrometheusSettings, client: Client | Non
 
 def _name_credentials(settings: PrometheusSettings) -> str:
     """Return the name of the setting that holds a credential, empty if none does."""
-    names = ("token_file", "username", "cert_file", "headers")
+    names = ("token_file", "username", "cloud_identity", "cert_file", "headers")
     return next((name for name in names if getattr(settings, name)), "")
 
 

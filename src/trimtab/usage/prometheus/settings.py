@@ -74,6 +74,13 @@ class PrometheusSettings(Settings):
     password_file: Path | None = None
     """A file with the user's password; it is reread when it changes."""
 
+    cloud_identity: Literal["aws", "google", "azure"] | None = None
+    """Authenticate by the pod's identity in a cloud: aws signs requests for Amazon Managed Prometheus (EKS Pod Identity or
+    IRSA), google and azure send a token of workload identity."""
+
+    aws_region: Annotated[str, StringConstraints(pattern="^[a-z0-9-]+$")] | None = None
+    """The region of the workspace; the default is $AWS_REGION."""
+
     ca_file: Path | None = None
     """The CA certificate of the server, PEM; by default the system's CAs."""
 
@@ -147,6 +154,10 @@ class PrometheusSettings(Settings):
     def _check_credentials(self) -> Self:
         if self.token_file and self.username:
             raise ValueError("token_file and username are both given; remove one")
+        if self.cloud_identity and (self.token_file or self.username):
+            raise ValueError("cloud_identity and token_file or username are both given; remove one")
+        if self.aws_region and self.cloud_identity != "aws":
+            raise ValueError("aws_region has no effect without cloud_identity aws; remove it")
         if (self.username is None) != (self.password_file is None):
             raise ValueError("username and password_file belong together; give both")
         if (self.cert_file is None) != (self.key_file is None):
