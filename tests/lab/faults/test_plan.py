@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from trimtab.lab.faults.catalog import FAULT_KINDS, draw_faults
 from trimtab.lab.faults.plan import DEALT_PER_SEED, Fault, FaultInjector, FaultPlan
-from trimtab.lab.faults.runner import draw_case
+from trimtab.lab.faults.runner import FaultCase, draw_case
 from trimtab.lab.faults.trace import RunTrace
 
 
@@ -33,6 +34,34 @@ def test_fault_begins_with_its_call_and_ends_in_its_window() -> None:
     assert (timed.start, timed.end, timed.call) == (300.0, 500.0, "")
     now[0] = 500.0
     assert injector.hit("k") is None
+
+
+def test_fault_of_a_workload_begins_with_a_call_about_it() -> None:
+    now, web = [1.0], "Deployment shop/web"
+    fault = Fault(kind="k", start=0.0, end=500.0, target=web, call="resize", lasts=300.0, seed=1)
+    injector = make_injector(fault, now=now)
+    injector.count_call("resize", "Deployment shop/web-2 pod web-2-1")
+    assert injector.hit("k", web) is None
+    injector.count_call("resize", f"{web} pod web-1")
+    assert injector.hit("k", web) is fault
+
+
+def test_fault_without_its_call_begins_at_the_latest_time() -> None:
+    now = [1.0]
+    fault = Fault(kind="k", start=0.0, end=500.0, call="resize", lasts=50.0, latest=200.0, seed=1)
+    injector = make_injector(fault, now=now)
+    injector.count_call("lease")
+    assert injector.hit("k") is None
+    now[0] = 210.0
+    injector.count_call("lease")
+    assert injector.period(fault) == (210.0, 260.0)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_case_is_the_same_after_it_was_stored(seed: int) -> None:
+    """A factor of infinity or NaN would be stored as null."""
+    case = draw_case(seed, "heavy")
+    assert msgspec.json.decode(msgspec.json.encode(case), type=FaultCase) == case
 
 
 def test_fault_with_a_time_is_known_to_listeners_at_once() -> None:

@@ -1,7 +1,9 @@
 """A simulated cluster as time passes: placing, killing, rolling, resizing; and that it all adds up."""
 
+import asyncio
 import math
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from trimtab.kube.errors import Conflict, DisruptionBlocked, Invalid
 from trimtab.kube.kinds.pods import Pod, Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.lab.simulator.fake_cluster import SimulatedCluster
-from trimtab.lab.simulator.scenario import ContainerSpec, Scenario, ServiceSpec, WorkloadSpec
+from trimtab.lab.simulator.scenario import ContainerSpec, RunSchedule, Scenario, ServiceSpec, WorkloadSpec
 from trimtab.lab.simulator.scheduler import count_packed_nodes
 from trimtab.lab.simulator.world import SimulatedWorld
 
@@ -311,3 +313,70 @@ async def test_world_pod_resized_while_starting_becomes_ready() -> None:
     (ready,) = await pods_of(cluster)
     assert ready.ready
     assert ready.container_statuses[0].actual_resources == sized(400, GIB)
+
+
+def test_daemon_set_has_a_pod_on_each_node_and_replaces_one_after_another() -> None:
+    agent = replace(workload("agent", sized(100, MIB), replicas=3), kind="DaemonSet")
+    world = SimulatedWorld(scene([agent], flat((0.1, MIB)), nodes=3))
+    world.step(STEP)
+    found = world.workloads[agent.key]
+    assert sorted(pod.node for pod in found.pods.values()) == [0, 1, 2]
+    world.scale_workload(agent.key, 7)
+    found.start_revision()
+    world.enqueue(found)
+    world.process_due(world.control_time)
+    assert len(found.outdated_pods) == 2, "the second is replaced once the first is ready"
+    for _ in range(4):
+        world.step(STEP)
+    assert not found.outdated_pods
+    assert sorted(pod.node for pod in found.pods.values()) == [0, 1, 2]
+    lost = next(pod for pod in found.pods.values() if pod.node == 1)
+    world.nodes.deactivate(1)
+    world.delete_pod(lost)
+    world.step(STEP)
+    assert (found.replicas, len(found.pods)) == (2, 2)
+    world.nodes.activate(1)
+    world.retry_pending()
+    assert len(found.pods) == 3
+
+
+def test_cron_job_has_pods_only_during_its_runs() -> None:
+    schedule = RunSchedule(lasts=2 * STEP, every=4 * STEP)
+    report = replace(workload("report", sized(100, MIB), replicas=2), kind="CronJob", schedule=schedule)
+    world = SimulatedWorld(scene([report], flat((0.1, MIB))))
+    counts = []
+    for _ in range(8):
+        world.step(STEP)
+        counts.append(len(world.workloads[report.key].pods))
+    assert counts == [2, 2, 0, 0, 2, 2, 0, 0]
+    found = world.workloads[report.key].to_record()
+    assert (found.kind, found.replicas, found.is_rolling_out, found.finished) == ("CronJob", 2, False, False)
+
+
+def test_job_runs_once_and_its_template_is_immutable() -> None:
+    load = replace(workload("load", sized(100, MIB)), kind="Job", schedule=RunSchedule(lasts=2 * STEP))
+    world = SimulatedWorld(scene([load], flat((0.1, MIB))))
+    world.step(STEP)
+    record = world.workloads[load.key].to_record()
+    with pytest.raises(Invalid, match="immutable"):
+        asyncio.run(
+            SimulatedCluster(world).patch_template(record, {"main": sized(200, MIB)}, take_ownership=False)
+        )
+    for _ in range(3):
+        world.step(STEP)
+    found = world.workloads[load.key]
+    assert found.to_record().finished
+    assert not found.pods
+
+
+def test_deployment_that_recreates_ends_all_pods_before_it_creates_others() -> None:
+    web = replace(workload("web", sized(100, MIB), replicas=3), update="Recreate")
+    world = SimulatedWorld(scene([web], flat((0.1, MIB))))
+    world.step(STEP)
+    found = world.workloads[web.key]
+    found.start_revision()
+    world.enqueue(found)
+    world.process_due(world.control_time)
+    assert not found.outdated_pods
+    assert len(found.pods) == 3
+    assert found.ready == 0

@@ -22,9 +22,10 @@ from trimtab.actuation.kube_cluster import verify_sizes
 from trimtab.actuation.pod_options import OptionsAnnotation
 from trimtab.actuation.port import ANNOTATIONS_MANAGER, ClusterPort
 from trimtab.actuation.resources import Sizes, container_sizes, merge_sizes
-from trimtab.kube.errors import ApiError, Status, TimedOut, error_from_status
+from trimtab.kube.errors import ApiError, FieldManagerConflict, Status, TimedOut, error_from_status
 from trimtab.kube.kinds.pods import Pod, Resources
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
+from trimtab.kube.rest.capabilities import can_lower_memory_limits
 from trimtab.kube.rest.client import FIELD_MANAGER, Object, PatchType
 from trimtab.kube.rest.object_client import ObjectClient
 from trimtab.kube.rest.resources import Resource
@@ -33,9 +34,10 @@ from trimtab.kube.runtime.leader_election import LeaseClient
 from trimtab.lab.faults.gate import ProcessGate
 from trimtab.lab.faults.plan import Fault, FaultDetails, FaultInjector, FaultKind
 from trimtab.lab.faults.records import Write
-from trimtab.lab.faults.worlds import MIB, WorldSpec
+from trimtab.lab.faults.worlds import MIB, WorldSpec, draw_managed
 from trimtab.lab.simulator.fake_cluster import SimulatedCluster
 from trimtab.lab.simulator.world import SimulatedWorld
+from trimtab.operator.wiring import ClusterFeatures
 
 T = TypeVar("T")
 
@@ -60,7 +62,7 @@ _CODES = {
     "api-unavailable": (503, "ServiceUnavailable", "the server is shutting down"),
 }
 _TIMEOUT_BEFORE, _TIMEOUT_AFTER = "api-timeout-before", "api-timeout-after"
-_REFUSED, _MUTATED = "admission-refuses", "admission-mutates"
+_REFUSED, _MUTATED, _OWNED = "admission-refuses", "admission-mutates", "template-owned"
 WEBHOOK_AWAY = "webhook-away"
 
 
@@ -77,7 +79,7 @@ def _draw_write(rng: random.Random, world: WorldSpec) -> FaultDetails:
 
 
 def _draw_workload(rng: random.Random, world: WorldSpec) -> FaultDetails:
-    return FaultDetails(target=str(rng.choice(world.workloads).key), share=rng.choice([0.5, 1.0]))
+    return FaultDetails(target=str(draw_managed(rng, world)), share=rng.choice([0.5, 1.0]))
 
 
 KINDS = (
@@ -116,6 +118,12 @@ KINDS = (
         calls=_CHANGES,
     ),
     FaultKind(
+        name=_OWNED,
+        sentence="Another field manager owns the sizes in the template of a workload.",
+        draw=_draw_workload,
+        calls=("patch",),
+    ),
+    FaultKind(
         name=WEBHOOK_AWAY,
         sentence="The API server does not reach the operator's webhook for pods, and creates them as the template says.",
         duration=(1800.0, 12 * 3600.0),
@@ -142,7 +150,7 @@ class ApiFaults:
         await self._let_others_run()
         self.gate.pass_through(verb)
         self.requests += 1
-        self.injector.count_call(verb)
+        self.injector.count_call(verb, target)
         for kind, (code, reason, message) in _CODES.items():
             if fault := self.injector.hit(kind, verb):
                 self.injector.record(fault, f"{verb} {target}")
@@ -173,10 +181,12 @@ class FaultyCluster:
         world: SimulatedWorld,
         api: ApiFaults,
         *,
+        features: ClusterFeatures,
         now: Callable[[], float],
         on_write: Callable[[Write], None],
     ) -> None:
         self._inner: ClusterPort = inner
+        self._features = features
         self._world = world
         self._api = api
         self._now = now
@@ -195,6 +205,7 @@ class FaultyCluster:
 
         async def request() -> Pod:
             self._refuse(key)
+            self._check_version(pod, after)
             held = self._world.pods.get(pod.uid)
             present = container_sizes(held.containers) if held else {}
             resized = await self._inner.resize(pod, self._mutate(key, after))
@@ -220,6 +231,8 @@ class FaultyCluster:
 
         async def request() -> Workload:
             self._refuse(workload.key)
+            if not take_ownership:
+                self._reject_owned(workload.key)
             held = self._world.workloads.get(workload.key)
             present = container_sizes(held.containers) if held else {}
             patched = await self._inner.patch_template(workload, sizes, take_ownership=take_ownership)
@@ -284,6 +297,26 @@ class FaultyCluster:
             self._api.injector.record(fault, str(key))
             message = 'admission webhook "guard.example.com" denied the request: changes are frozen'
             raise _build_error(403, "Forbidden", message)
+
+    def _reject_owned(self, key: WorkloadKey) -> None:
+        if fault := self._api.injector.hit(_OWNED, str(key)):
+            self._api.injector.record(fault, str(key))
+            words = "the template keeps its sizes: another field manager owns these fields; change them there"
+            raise FieldManagerConflict(
+                Status(message=words, reason="Conflict", code=FieldManagerConflict.code)
+            )
+
+    def _check_version(self, pod: Pod, after: Sizes) -> None:
+        """Reject a resize that the version of Kubernetes does not know."""
+        if not self._features.can_resize_in_place:
+            raise _build_error(404, "NotFound", "the server could not find the requested resource")
+        if can_lower_memory_limits(self._features.version):
+            return
+        for each in pod.containers:
+            old, new = each.resources.memory_limit, after[each.name].memory_limit
+            if old is not None and (new or old) < old and not each.restart_on_memory_resize:
+                words = "memory limits cannot be decreased unless resizePolicy is RestartContainer"
+                raise _build_error(422, "Invalid", words)
 
     def _mutate(self, key: WorkloadKey, sizes: Sizes) -> Sizes:
         fault = self._api.injector.hit(_MUTATED, str(key))

@@ -6,10 +6,11 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from trimtab.kube.kinds.pods import Resources
 from trimtab.lab.faults.plan import Fault, FaultDetails, FaultInjector, FaultKind
 from trimtab.lab.faults.trace import RunTrace
 from trimtab.lab.faults.watch_faults import WatchHub
-from trimtab.lab.faults.worlds import WorldSpec
+from trimtab.lab.faults.worlds import WorldSpec, draw_managed
 from trimtab.lab.simulator.objects import SimulatedWorkload
 from trimtab.lab.simulator.world import SimulatedWorld
 
@@ -20,9 +21,17 @@ CHANGES = ("annotate", "resize")
 def draw_workload(rng: random.Random, world: WorldSpec) -> FaultDetails:
     """Draw a workload, a share of its pods and a factor."""
     return FaultDetails(
-        target=str(rng.choice(world.workloads).key),
+        target=str(draw_managed(rng, world)),
         share=rng.choice([0.5, 1.0, 1.0]),
         amount=rng.choice([1.2, 1.5, 2.0, 4.0]),
+    )
+
+
+def scale_resources(resources: Resources, factor: float) -> Resources:
+    """Return resources multiplied by a factor, in whole millicores and MiB."""
+    return Resources.from_pairs(
+        resources.cpu.map(lambda amount: max(1, int(amount * factor))),
+        resources.memory.map(lambda amount: max(1 << 20, int(amount * factor) >> 20 << 20)),
     )
 
 

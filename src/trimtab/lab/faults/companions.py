@@ -153,7 +153,7 @@ def draw_companions(
 ) -> Companions:
     """Draw the objects beside these workloads, of which some are services with a latency."""
     intents = []
-    if rng.random() < 0.35:
+    if targets and rng.random() < 0.5:
         for number in range(rng.choice([1, 1, 2])):
             target = rng.choice([*services, *services, *targets])
             intents.append(draw_intent(rng, target, name=f"intent-{number}", is_service=target in services))
@@ -182,7 +182,7 @@ def draw_intent(rng: random.Random, target: WorkloadKey, *, name: str, is_servic
 
 def draw_intent_settings(rng: random.Random) -> dict[str, Any]:
     """Draw the operator's settings for Intents; planning ends by the number of states, not by the machine's time."""
-    guardrail: dict[str, Any] = {"maxReplicas": rng.choice([4, 8]), "explore": rng.random() < 0.5}
+    guardrail: dict[str, Any] = {"maxReplicas": rng.choice([4, 8]), "explore": rng.random() < 0.8}
     if rng.random() < 0.3:
         guardrail |= {"minReplicas": 2, "maxCpu": "1", "maxMemory": "1Gi"}
     return {

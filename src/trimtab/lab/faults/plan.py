@@ -37,6 +37,8 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The number of that call, counted from `start`. Without so many calls before `end`, the fault never begins."""
     lasts: float = 0.0
     """The seconds that a fault lasts which begins with a call, until `end` at most."""
+    latest: float = 0.0
+    """The time at which it begins without its call; 0 if it never does."""
 
 
 class FaultDetails(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +111,7 @@ class FaultInjector:
         self._trace = trace
         self._by_kind: dict[str, list[_TimedFault]] = {}
         self._by_seed: dict[int, _TimedFault] = {}
-        self._waiting: dict[str, list[_TimedFault]] = {}
+        self._waiting: list[_TimedFault] = []
         self._listeners: list[Callable[[Fault], None]] = []
         for fault in plan.faults:
             rng = random.Random(fault.seed)  # noqa: S311 - not for secrets
@@ -118,7 +120,7 @@ class FaultInjector:
             self._by_kind.setdefault(fault.kind, []).append(timed)
             self._by_seed[fault.seed] = timed
             if fault.call:
-                self._waiting.setdefault(fault.call, []).append(timed)
+                self._waiting.append(timed)
         self.counts: Counter[str] = Counter()
         """The number of times that each kind of fault took effect."""
 
@@ -129,18 +131,16 @@ class FaultInjector:
             if timed.start < math.inf:
                 listener(timed.fault)
 
-    def count_call(self, verb: str) -> None:
-        """Count a call, with which faults may begin."""
-        if not (waiting := self._waiting.get(verb)):
-            return
+    def count_call(self, verb: str, target: str = "") -> None:
+        """Count a call about a target, with which faults may begin."""
         now = self._elapsed()
-        for timed in list(waiting):
+        for timed in list(self._waiting):
             fault = timed.fault
             if not fault.start <= now < fault.end:
                 continue
-            timed.calls += 1
-            if timed.calls == fault.nth:
-                waiting.remove(timed)
+            timed.calls += verb == fault.call and _is_about(target, fault)
+            if timed.calls == fault.nth or (fault.latest and now >= fault.latest):
+                self._waiting.remove(timed)
                 timed.start, timed.end = now, min(now + fault.lasts, fault.end)
                 for listener in self._listeners:
                     listener(fault)
@@ -207,10 +207,18 @@ class FaultInjector:
         return self._by_seed[fault.seed].rng
 
 
+def _is_about(target: str, fault: Fault) -> bool:
+    """Return whether a call about a target is one with which a fault may begin.
+
+    A fault of one workload begins in the middle of a change of that workload; others with any call.
+    """
+    return "/" not in fault.target or target.split(" pod ", maxsplit=1)[0] == fault.target
+
+
 CALLED_SHARE = 0.7
 """The share of faults that begin with a call, among those of kinds with `calls`."""
-DEALT_PER_SEED = 8
-"""The number of faults of a seed that are dealt from a shuffled deck, so that consecutive seeds have all kinds."""
+DEALT_PER_SEED = 20
+"""The faults of a seed, as many as this, are dealt from a shuffled deck, so that consecutive seeds have all kinds."""
 
 
 def draw_plan(
@@ -241,6 +249,7 @@ def draw_plan(
                 call=details.target if details.target in kind.calls else rng.choice(kind.calls),
                 nth=rng.choice([1, 1, 2, 3, 5, 8, 13]),
                 lasts=round(max(lasts, 1.0), 1),
+                latest=round(rng.uniform(begin, end), 1),
             )
         else:
             latest = max(end, fault.start + shortest)

@@ -13,14 +13,15 @@ from typing import Any
 
 import msgspec
 
-from trimtab.actuation.hold import HOLD_ANNOTATION, HOLD_MANAGER
+from trimtab.actuation.hold import HOLD_ANNOTATION, HOLD_MANAGER, Hold
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.kube.kinds.policies import Policy
 from trimtab.kube.rest.resources import INTENTS, OPTIMIZATION_POLICIES
+from trimtab.lab.faults.cluster_fault import scale_resources
 from trimtab.lab.faults.plan import Fault, FaultDetails, FaultKind
 from trimtab.lab.faults.previous_version import downgrade_status, downgrade_store
 from trimtab.lab.faults.replica import Replica, SharedCluster
-from trimtab.lab.faults.worlds import WorldSpec, draw_policy
+from trimtab.lab.faults.worlds import WorldSpec, draw_config, draw_managed, draw_policy
 from trimtab.lab.simulator.election import SimulatedLeases
 from trimtab.lab.simulator.objects import derive_uid
 from trimtab.operator.config.model import OperatorConfig
@@ -45,7 +46,7 @@ def _draw_policy(rng: random.Random, world: WorldSpec) -> FaultDetails:
 
 
 def _draw_workload(rng: random.Random, world: WorldSpec) -> FaultDetails:
-    return FaultDetails(target=str(rng.choice(world.workloads).key))
+    return FaultDetails(target=str(draw_managed(rng, world)), amount=rng.choice([0.0, 0.0, 0.8, 1.5]))
 
 
 KINDS = (
@@ -97,6 +98,11 @@ KINDS = (
         name="config-limits", calls=_CHANGES, sentence="The organisation's limits are lowered for a while."
     ),
     FaultKind(
+        name="config-rewritten",
+        calls=_CHANGES,
+        sentence="The configuration gets other windows, guardrails, disruption limits, excluded namespaces and forbidden modes for a while.",
+    ),
+    FaultKind(
         name="config-invalid", sentence="The file of the configuration is invalid; the last valid one stays."
     ),
     FaultKind(
@@ -126,7 +132,7 @@ KINDS = (
     FaultKind(
         name="held",
         calls=_CHANGES,
-        sentence="A person holds a workload, and releases it.",
+        sentence="A person holds a workload as it is or at other sizes, and releases it.",
         draw=_draw_workload,
     ),
 )
@@ -161,6 +167,7 @@ class Operations:
             "operator-upgraded": self._upgrade,
             "config-dry-run": self._edit_config,
             "config-limits": self._edit_config,
+            "config-rewritten": self._edit_config,
             "config-invalid": self._break_config,
             "policy-mode": self._edit_policy,
             "policy-edited": self._edit_policy,
@@ -174,6 +181,7 @@ class Operations:
             "store-rolled-back": self._restore_backup,
             "config-dry-run": self._reset_config,
             "config-limits": self._reset_config,
+            "config-rewritten": self._reset_config,
             "config-invalid": self._repair_config,
             "policy-mode": self._reset_policy,
             "policy-edited": self._reset_policy,
@@ -323,11 +331,15 @@ class Operations:
 
     async def _edit_config(self, fault: Fault) -> None:
         self._record(fault, "configuration")
-        change: dict[str, Any] = (
-            {"dryRun": True}
-            if fault.kind == "config-dry-run"
-            else {"limits": {"maxCpu": "200m", "maxMemory": "128Mi"}}
-        )
+        rng = self._shared.injector.rng(fault)
+        match fault.kind:
+            case "config-dry-run":
+                change: dict[str, Any] = {"dryRun": True}
+            case "config-limits":
+                change = {"limits": {"maxCpu": "200m", "maxMemory": "128Mi"}}
+            case _:
+                limits = rng.choice([{"excludedNamespaces": ["shop"]}, {"forbiddenModes": ["Auto"]}, {}])
+                change = {**draw_config(rng), "limits": limits, "dryRun": False}
         document = {**self._spec.config, **change}
         self._set_config(OperatorConfig.model_validate(document))
 
@@ -411,7 +423,11 @@ class Operations:
         for key, workload in self._shared.world.workloads.items():
             if str(key) == fault.target:
                 self._record(fault, fault.target)
-                workload.annotations[HOLD_MANAGER] = {HOLD_ANNOTATION: "until the sale is over"}
+                sizes = {
+                    each.name: scale_resources(each.resources, fault.amount) for each in workload.containers
+                }
+                hold = Hold(who="somebody", why="until the sale is over", sizes=sizes if fault.amount else {})
+                workload.annotations[HOLD_MANAGER] = {HOLD_ANNOTATION: hold.encode()}
                 self._shared.world.mark_changed(workload)
 
     async def _release(self, fault: Fault) -> None:

@@ -18,7 +18,7 @@ from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.runtime.event_correlator import EventType, ObjectReference
 from trimtab.lab.faults.api_faults import ApiFaults, FaultyCluster, FaultyLeases, FaultyObjects
 from trimtab.lab.faults.gate import ProcessGate, is_killed
-from trimtab.lab.faults.kpi_faults import FaultyKpis
+from trimtab.lab.faults.kpi_faults import FaultyGuardrails, FaultyKpis
 from trimtab.lab.faults.plan import FaultInjector
 from trimtab.lab.faults.records import Write
 from trimtab.lab.faults.store_faults import open_store
@@ -27,14 +27,13 @@ from trimtab.lab.faults.usage_faults import FaultySource
 from trimtab.lab.faults.watch_faults import FaultyInformers, WatchHub
 from trimtab.lab.simulator.election import SimulatedClock, SimulatedLeases
 from trimtab.lab.simulator.fake_cluster import SimulatedCluster
-from trimtab.lab.simulator.kpis import SimulatedGuardrails, SimulatedKpiClient
+from trimtab.lab.simulator.kpis import SimulatedKpiClient
 from trimtab.lab.simulator.operator_process import OperatorProcess
 from trimtab.lab.simulator.simulated_informers import SimulatedObjectClient
-from trimtab.lab.simulator.simulation import SimulatedFeatures
 from trimtab.lab.simulator.usage_source import SimulatedUsageSource
 from trimtab.lab.simulator.world import SimulatedWorld
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.wiring import ElectionPort, FixedConfig, Ports
+from trimtab.operator.wiring import ClusterFeatures, ElectionPort, FixedConfig, Ports
 from trimtab.recommender.recommender import DEFAULT_SOURCE
 from trimtab.recommender.source_ingester import IngestSchedule
 
@@ -59,6 +58,7 @@ class SharedCluster:
     step: float
     workers: int
     """The number of workloads that a process reconciles at the same time."""
+    features: ClusterFeatures
     on_write: Callable[[Write], None]
     on_error: Callable[[str, Exception], None]
     """Called with each error that no part of the operator handled."""
@@ -125,12 +125,19 @@ class Replica:
         def now() -> float:
             return world.control_time + self.skew
 
-        cluster = FaultyCluster(SimulatedCluster(world), world, self.api, now=now, on_write=shared.on_write)
+        cluster = FaultyCluster(
+            SimulatedCluster(world),
+            world,
+            self.api,
+            features=shared.features,
+            now=now,
+            on_write=shared.on_write,
+        )
         ports = Ports(
             informers=self.informers,
             objects=FaultyObjects(shared.objects, self.api),
             cluster=lambda _: cluster,
-            features=SimulatedFeatures(),
+            features=shared.features,
             events=_TracedEvents(self.name, shared.trace),
             sources={
                 DEFAULT_SOURCE: FaultySource(shared.usage, shared.injector, self.gate, start=world.start)
@@ -147,7 +154,7 @@ class Replica:
                 sleep=clock.sleep,
                 rng=random.Random(f"{world.seed}/{self.name}"),  # noqa: S311 - jitter
             ),
-            guardrails=SimulatedGuardrails(world),
+            guardrails=FaultyGuardrails(shared.injector, self.gate),
             kpis=FaultyKpis(SimulatedKpiClient(world), shared.injector, self.gate),
         )
         self.process = OperatorProcess(

@@ -21,6 +21,7 @@ from trimtab.actuation.resources import Sizes
 from trimtab.kube.errors import describe
 from trimtab.kube.kinds.pods import Pod
 from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.kube.rest.capabilities import KubeVersion
 from trimtab.kube.rest.resources import OPTIMIZATION_POLICIES
 from trimtab.lab.faults.api_faults import WEBHOOK_AWAY
 from trimtab.lab.faults.catalog import FAULT_KINDS, INVARIANTS, draw_faults
@@ -38,7 +39,7 @@ from trimtab.lab.faults.worlds import DAY, WorldSpec, draw_world
 from trimtab.lab.simulator.metrics import ClusterMetrics
 from trimtab.lab.simulator.scenario import Scenario
 from trimtab.lab.simulator.simulated_informers import SimulatedObjectClient, list_static_objects
-from trimtab.lab.simulator.simulation import build_policy_records, with_simulated_lease
+from trimtab.lab.simulator.simulation import SimulatedFeatures, build_policy_records, with_simulated_lease
 from trimtab.lab.simulator.step_cycle import MetricsObserver, StepCycle
 from trimtab.lab.simulator.usage_source import SimulatedUsageSource
 from trimtab.lab.simulator.world import SimulatedWorld
@@ -148,6 +149,7 @@ class FaultRun:
             store_path=folder / "trimtab.db",
             step=spec.step,
             workers=spec.workers,
+            features=SimulatedFeatures(KubeVersion.parse(spec.kubernetes)),
             on_write=self._observe_write,
             on_error=self._observe_error,
         )

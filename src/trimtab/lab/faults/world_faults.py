@@ -14,7 +14,7 @@ import numpy as np
 from trimtab.actuation.change_annotations import CHANGE_ANNOTATION
 from trimtab.actuation.port import ANNOTATIONS_MANAGER
 from trimtab.actuation.resources import Sizes, container_sizes, merge_sizes
-from trimtab.kube.kinds.pods import ContainerTermination, Pod, PodResize, Resources
+from trimtab.kube.kinds.pods import ContainerTermination, Pod, PodResize
 from trimtab.kube.kinds.quotas import (
     LimitRange,
     LimitRangeItem,
@@ -32,6 +32,7 @@ from trimtab.lab.faults.cluster_fault import (
     FaultContext,
     Handler,
     cluster_fault,
+    scale_resources,
 )
 from trimtab.lab.faults.plan import Fault, FaultDetails, FaultInjector
 from trimtab.lab.faults.trace import RunTrace
@@ -137,7 +138,7 @@ def _edit_template(context: FaultContext, fault: Fault) -> None:
     if workload := context.find_workload(fault):
         factor = context.injector.rng(fault).choice([0.8, 1.5, 2.0])
         workload.containers = tuple(
-            msgspec.structs.replace(each, resources=_scale_resources(each.resources, factor))
+            msgspec.structs.replace(each, resources=scale_resources(each.resources, factor))
             for each in workload.containers
         )
         workload.start_revision()
@@ -334,7 +335,7 @@ def _resize_pods(context: FaultContext, fault: Fault) -> None:
         for pod in list(workload.pods.values()):
             if context.injector.rng(fault).random() < fault.share:
                 pod.containers = tuple(
-                    msgspec.structs.replace(each, resources=_scale_resources(each.resources, fault.amount))
+                    msgspec.structs.replace(each, resources=scale_resources(each.resources, fault.amount))
                     for each in pod.containers
                 )
                 pod.resize = PodResize(kubelet.IN_PROGRESS, "", "")
@@ -436,6 +437,7 @@ _FAULTS: Sequence[ClusterFault] = (
         "A GitOps tool writes the original sizes to a template whenever they differ.",
         _reset_template,
         every=180.0,
+        calls=("patch",),
     ),
     cluster_fault(
         "other-resizes-pods", "Another controller resizes running pods.", _resize_pods, calls=CHANGES
@@ -614,10 +616,3 @@ class Environment:
             return sizes
         self._injector.record(fault, pod.name)
         return round_up_memory(merge_sizes(container_sizes(pod.containers), sizes))
-
-
-def _scale_resources(resources: Resources, factor: float) -> Resources:
-    return Resources.from_pairs(
-        resources.cpu.map(lambda amount: max(1, int(amount * factor))),
-        resources.memory.map(lambda amount: max(1 << 20, int(amount * factor) >> 20 << 20)),
-    )

@@ -18,8 +18,10 @@ from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.lab.faults.companions import Companions, draw_companions, draw_intent_settings
 from trimtab.lab.simulator.scenario import (
+    SCALABLE_KINDS,
     ContainerSpec,
     NodePool,
+    RunSchedule,
     Scenario,
     ServiceSpec,
     WorkloadKind,
@@ -69,6 +71,10 @@ class WorkloadDraw(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     startup_seconds: float = 10.0
     max_unavailable: int | None = None
     is_service: bool = False
+    recreates: bool = False
+    """A Deployment that ends all pods of a template before it creates those of the next."""
+    schedule: RunSchedule | None = None
+    """The runs of a CronJob or Job."""
 
     @property
     def key(self) -> WorkloadKey:
@@ -99,6 +105,8 @@ class WorldSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The processes of the operator, of which one leads."""
     workers: int = 1
     """The workloads that a process reconciles at the same time."""
+    kubernetes: str = "1.35"
+    """The version of Kubernetes: before 1.34 no memory limit is lowered in place, and before 1.33 nothing is resized."""
 
     def build_policies(self) -> dict[str, OptimizationPolicySpec]:
         return {
@@ -136,10 +144,15 @@ class WorldSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
                     replicas=workload.replicas,
                     containers=tuple(containers),
                     labels=workload.labels,
-                    update="OnDelete" if workload.on_delete else "RollingUpdate",
+                    update="OnDelete"
+                    if workload.on_delete
+                    else "Recreate"
+                    if workload.recreates
+                    else "RollingUpdate",
                     startup_seconds=workload.startup_seconds,
                     max_unavailable=workload.max_unavailable,
                     service=ServiceSpec() if workload.is_service else None,
+                    schedule=workload.schedule,
                 )
             )
         demand = Trace(
@@ -190,13 +203,36 @@ class WorldSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return container.cpu * cpu_factor, container.memory * memory_factor
 
 
+def draw_managed(rng: random.Random, world: WorldSpec) -> WorkloadKey:
+    """Draw a workload, mostly one whose policy lets the operator change it: the others show little."""
+    keys = [each.key for each in world.workloads]
+    managed = [key for key in keys if _is_managed(world, key)]
+    return rng.choice(managed if managed and rng.random() < 0.9 else keys)
+
+
+def _is_managed(world: WorldSpec, key: WorkloadKey) -> bool:
+    """Return whether the heaviest policy of a workload has mode Auto."""
+    namespace = key.namespace
+
+    def selects(policy: dict[str, Any]) -> bool:
+        namespaces = policy.get("selector", {}).get("namespaces", {})
+        return namespace in namespaces.get("allow", [namespace]) and namespace not in namespaces.get(
+            "deny", []
+        )
+
+    found = [policy for _, policy in sorted(world.policies.items()) if selects(policy)]
+    return bool(found) and max(found, key=lambda policy: policy["weight"])["mode"] == "Auto"
+
+
 def draw_world(seed: int) -> WorldSpec:
     """Draw a world; the same seed gives the same world."""
     rng = random.Random(f"world/{seed}")  # noqa: S311 - not for secrets
     days = rng.choice([2.0, 2.0, 3.0])
     namespaces = ["default", "shop"]
+    # With a generator of its own: the kinds of workloads change nothing about the rest of a world.
+    kinds = random.Random(f"kinds/{seed}")  # noqa: S311 - not for secrets
     workloads = tuple(
-        _draw_workload(rng, number, rng.choice(namespaces))
+        _draw_kind(kinds, _draw_workload(rng, number, rng.choice(namespaces)))
         for number in range(rng.choice([1, 1, 2, 2, 3, 4]))
     )
     requested = sum(
@@ -211,6 +247,10 @@ def draw_world(seed: int) -> WorldSpec:
     )
     node_cpu = rng.choice([4.0, 8.0])
     nodes = max(2, math.ceil(max(requested * 1.4 / node_cpu, memory * 1.5 / (16 * GIB))))
+    workloads = tuple(
+        msgspec.structs.replace(each, replicas=nodes) if each.kind == "DaemonSet" else each
+        for each in workloads
+    )
     policies = {
         f"policy-{number}": draw_policy(rng, namespaces) for number in range(rng.choice([1, 1, 1, 2]))
     }
@@ -228,10 +268,13 @@ def draw_world(seed: int) -> WorldSpec:
         noise=rng.choice([0.0, 0.05, 0.15]),
         workloads=workloads,
         policies=policies,
-        companions=draw_companions(beside, [each.key for each in workloads], services),
-        config={**_draw_config(rng), "intents": draw_intent_settings(beside)},
+        companions=draw_companions(
+            beside, [each.key for each in workloads if each.kind in SCALABLE_KINDS], services
+        ),
+        config={**draw_config(rng), "intents": draw_intent_settings(beside)},
         replicas=rng.choice([1, 1, 1, 2]),
         workers=rng.choice([1, 2, 8]),
+        kubernetes=kinds.choices(["1.35", "1.33", "1.32"], [80, 12, 8])[0],
     )
 
 
@@ -249,6 +292,27 @@ def _draw_workload(rng: random.Random, number: int, namespace: str) -> WorkloadD
         startup_seconds=rng.choice([0.0, 5.0, 10.0, 60.0, 400.0]),
         max_unavailable=rng.choice([None, None, None, 1, 0]),
         is_service=rng.random() < 0.3,
+    )
+
+
+def _draw_kind(rng: random.Random, workload: WorkloadDraw) -> WorkloadDraw:
+    """Make some workloads DaemonSets, CronJobs or Jobs; services stay what they are."""
+    kind: WorkloadKind = rng.choices(["DaemonSet", "CronJob", "Job", workload.kind], [10, 10, 5, 75])[0]
+    every = rng.choice([1.0, 2.0, 4.0]) * HOUR
+    share = rng.choice([0.3, 0.6, 0.9])
+    if workload.is_service:
+        return workload
+    match kind:
+        case "CronJob":
+            schedule = RunSchedule(lasts=share * every, every=every)
+        case "Job":
+            schedule = RunSchedule(lasts=share * 30 * HOUR)
+        case "Deployment":
+            return msgspec.structs.replace(workload, recreates=rng.random() < 0.15)
+        case _:
+            return msgspec.structs.replace(workload, kind=kind)
+    return msgspec.structs.replace(
+        workload, kind=kind, replicas=min(workload.replicas, 2), on_delete=False, schedule=schedule
     )
 
 
@@ -286,8 +350,7 @@ def _draw_resources(rng: random.Random, cpu: float, memory: float) -> Resources:
             return Resources(cpu_request, max(cpu_request * rng.choice([1, 2, 4]), 50), memory_request, limit)
 
 
-def draw_policy(rng: random.Random, namespaces: list[str]) -> dict[str, Any]:
-    """Draw the spec of a policy, as in a manifest."""
+def _draw_update_strategy(rng: random.Random) -> dict[str, Any]:
     strategy: dict[str, Any] = {
         "allowRecreate": rng.random() < 0.4,
         "updateRequestsOnly": rng.random() < 0.5,
@@ -314,6 +377,13 @@ def draw_policy(rng: random.Random, namespaces: list[str]) -> dict[str, Any]:
         ]
     if rng.random() < 0.15:
         strategy["startupBoost"] = {"factor": 2, "duration": "5m"}
+    rare = {"takeOwnership": True, "keepQosClass": False, "allowRecreateOnOOM": True}
+    return strategy | {name: value for name, value in rare.items() if rng.random() < 0.12}
+
+
+def draw_policy(rng: random.Random, namespaces: list[str]) -> dict[str, Any]:
+    """Draw the spec of a policy, as in a manifest."""
+    strategy = _draw_update_strategy(rng)
     policy: dict[str, Any] = {
         "mode": rng.choice(["Auto", "Auto", "Auto", "Auto", "Recommend", "Disabled"]),
         "weight": rng.choice([100, 100, 200]),
@@ -328,6 +398,13 @@ def draw_policy(rng: random.Random, namespaces: list[str]) -> dict[str, Any]:
             "cpu": {"min": rng.choice(["10m", "100m"]), "max": rng.choice(["500m", "2"])},
             "memory": {"min": "64Mi", "max": rng.choice(["256Mi", "2Gi"])},
         }
+    if rng.random() < 0.3:
+        policy["goal"] = rng.choice(["Savings", "Reliability"])
+    if rng.random() < 0.15:
+        controlled = rng.choice([[], ["cpu"], ["memory"]])
+        policy["containers"] = [
+            {"name": rng.choice(["main", "proxy", "*"]), "controlledResources": controlled}
+        ]
     if rng.random() < 0.2:
         policy["selector"] = {"namespaces": {rng.choice(["allow", "deny"]): [rng.choice(namespaces)]}}
     if not strategy["updateRequestsOnly"] and rng.random() < 0.5:
@@ -344,8 +421,13 @@ def draw_policy(rng: random.Random, namespaces: list[str]) -> dict[str, Any]:
     return policy
 
 
-def _draw_config(rng: random.Random) -> dict[str, Any]:
+def draw_config(rng: random.Random) -> dict[str, Any]:
+    """Draw the operator's configuration, as in its file, without that of Intents."""
     config: dict[str, Any] = {}
+    if rng.random() < 0.3:
+        config["guardrails"] = [{"name": "errors", "query": 'errors{namespace="$namespace"}'}]
+    if rng.random() < 0.1:
+        config["maintenanceWindows"] = [{"start": "20:00", "end": "08:00"}]
     if rng.random() < 0.15:
         config["limits"] = {"maxCpu": "2", "maxMemory": "1Gi"}
     if rng.random() < 0.2:

@@ -87,6 +87,8 @@ class SimulatedCluster:
         _check_version(found.version, workload)
         wanted = with_sizes(found.containers, sizes)
         if wanted != found.containers:
+            if workload.kind == "Job":
+                raise _build_invalid_error("spec.template: field is immutable")
             found.containers = wanted
             found.start_revision()
             found.generation += 1

@@ -52,6 +52,14 @@ class SimulatedNodes:
             self.reserve(node, cpu, memory)
         return node
 
+    def bind_pod(self, node: int, cpu: int, memory: int) -> bool:
+        """Reserve the requests of a DaemonSet's pod on its node, cordoned or not; return False if they do not fit there."""
+        if not self.active[node] or not self.has_capacity(node, cpu, memory):
+            return False
+        self.pods_left[node] -= 1
+        self.reserve(node, cpu, memory)
+        return True
+
     def activate(self, node: int) -> None:
         """Add a node that was removed."""
         self.active[node] = True

@@ -23,12 +23,18 @@ from trimtab.kube.kinds.pods import (
     Resources,
 )
 from trimtab.kube.kinds.workloads import Workload
-from trimtab.kube.rest.resources import DEPLOYMENTS, STATEFUL_SETS
+from trimtab.kube.rest.resources import CRON_JOBS, DAEMON_SETS, DEPLOYMENTS, JOBS, STATEFUL_SETS
 from trimtab.lab.simulator.scenario import WorkloadSpec
 
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 """The characters from which Kubernetes generates names."""
-RESOURCES = {"Deployment": DEPLOYMENTS, "StatefulSet": STATEFUL_SETS}
+RESOURCES = {
+    "Deployment": DEPLOYMENTS,
+    "StatefulSet": STATEFUL_SETS,
+    "DaemonSet": DAEMON_SETS,
+    "CronJob": CRON_JOBS,
+    "Job": JOBS,
+}
 
 
 @dataclass(slots=True, eq=False)
@@ -54,10 +60,17 @@ class SimulatedWorkload:
     """The highest revision there was; after a rollback, it is not the present one."""
     broken_revision: int = 0
     """The revision whose pods never become ready; 0 for none."""
+    finished: bool = False
+    """True for a Job whose run has ended."""
 
     @property
     def ready(self) -> int:
         return sum(pod.ready for pod in self.pods.values())
+
+    @property
+    def is_batch(self) -> bool:
+        """Return whether its pods run to completion: no rollout replaces them."""
+        return self.spec.schedule is not None
 
     @property
     def outdated_pods(self) -> list[SimulatedPod]:
@@ -81,15 +94,20 @@ class SimulatedWorkload:
             annotations=tuple(sorted(annotations.items())),
             containers=self.containers,
             selector=f"app={self.spec.name}",
-            replicas=self.replicas,
+            replicas=self.spec.replicas if self.is_batch else self.replicas,
             updated_replicas=updated,
             ready_replicas=self.ready,
-            update_strategy=self.spec.update,
+            update_strategy="" if self.is_batch else self.spec.update,
             is_spec_observed=True,
-            is_rolling_out=self.spec.update == "RollingUpdate" and updated < len(self.pods),
+            is_rolling_out=self.rolls_out and updated < len(self.pods),
             paused=self.paused,
-            finished=False,
+            finished=self.finished,
         )
+
+    @property
+    def rolls_out(self) -> bool:
+        """Return whether its controller replaces the pods of an older template."""
+        return self.spec.update != "OnDelete" and not self.is_batch
 
     def start_revision(self) -> None:
         """Have the controller replace the pods, because the template has changed."""
@@ -103,8 +121,13 @@ class SimulatedWorkload:
             return next(
                 name for index in range(len(taken) + 1) if (name := f"{self.spec.name}-{index}") not in taken
             )
+        suffix = derive_letters(f"{self.uid}/{self.created_count}", 5)
+        if self.spec.kind == "CronJob":
+            return f"{self.spec.name}-{29_000_000 + self.created_count}-{suffix}"
+        if self.spec.kind in {"DaemonSet", "Job"}:
+            return f"{self.spec.name}-{suffix}"
         template = derive_letters(f"{self.uid}/{self.revision}", 10)
-        return f"{self.spec.name}-{template}-{derive_letters(f'{self.uid}/{self.created_count}', 5)}"
+        return f"{self.spec.name}-{template}-{suffix}"
 
 
 @dataclass(slots=True, eq=False)
@@ -131,6 +154,8 @@ class SimulatedPod:
     resize_due: float = 0.0
     """The time at which the kubelet handles its resize."""
     version: int = 0
+    bound_node: int | None = None
+    """The only node on which a pod of a DaemonSet may run."""
 
     @property
     def namespace(self) -> str:

@@ -1,8 +1,8 @@
 """The definition of a simulated cluster: nodes, workloads, and the demand of their containers over time.
 
 Demand is a `Trace`, whose columns containers name: what one replica wants while all replicas of the workload are there.
-A generator's workload, a recording and a file all come as one. Left out: DaemonSets, Jobs and CronJobs, affinities,
-priorities; a pod here stands where it fits.
+A generator's workload, a recording and a file all come as one. Left out: affinities and priorities; a pod here stands where
+it fits, and one of a DaemonSet on its node.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.usage.trace import Trace
 
 GIB = 2.0**30
-WorkloadKind = Literal["Deployment", "StatefulSet"]
+WorkloadKind = Literal["Deployment", "StatefulSet", "DaemonSet", "CronJob", "Job"]
+SCALABLE_KINDS = frozenset({"Deployment", "StatefulSet"})
+"""The kinds whose number of pods somebody sets; the others have one for each node, or for each run."""
 _RESERVED_CPU, _RESERVED_MEMORY = 0.02, 0.07
 """The share of a node that its system keeps for itself."""
 
@@ -69,6 +71,24 @@ class ServiceSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunSchedule:
+    """The runs of a CronJob, or the single run of a Job. A run has all replicas at once, and ends by itself."""
+
+    lasts: float
+    """The seconds of a run."""
+    every: float = 0.0
+    """The seconds from the beginning of one run to the next; 0 for a single run."""
+
+    def is_running(self, elapsed: float) -> bool:
+        """Return whether a run goes on so many seconds after the start of the scenario."""
+        return (elapsed % self.every if self.every else elapsed) < self.lasts
+
+    def is_over(self, elapsed: float) -> bool:
+        """Return whether the last run has ended."""
+        return not self.every and elapsed >= self.lasts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadSpec:
     """A workload. Its load is spread over the pods that are ready; what each of its pods holds in memory is its own."""
 
@@ -78,12 +98,14 @@ class WorkloadSpec:
     replicas: int = 1
     containers: tuple[ContainerSpec, ...]
     labels: Mapping[str, str] = field(default_factory=dict)
-    update: Literal["RollingUpdate", "OnDelete"] = "RollingUpdate"
+    update: Literal["RollingUpdate", "Recreate", "OnDelete"] = "RollingUpdate"
     startup_seconds: float = 10.0
     """Seconds from a pod's start to its being ready."""
     max_unavailable: int | None = None
     """The number of pods that evictions may leave missing, as in a PodDisruptionBudget; unlimited if left out."""
     service: ServiceSpec | None = None
+    schedule: RunSchedule | None = None
+    """The runs of a CronJob or Job; None for kinds that always run."""
 
     @property
     def key(self) -> WorkloadKey:

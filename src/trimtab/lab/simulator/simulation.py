@@ -24,7 +24,10 @@ from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.kube.kinds.policies import Policy
 from trimtab.kube.kinds.workloads import WorkloadKey
-from trimtab.kube.rest.capabilities import MEMORY_LIMIT_DECREASE_VERSION
+from trimtab.kube.rest.capabilities import (
+    MEMORY_LIMIT_DECREASE_VERSION,
+    KubeVersion,
+)
 from trimtab.kube.rest.client import Object
 from trimtab.kube.rest.resources import OPTIMIZATION_POLICIES, Resource
 from trimtab.lab.simulator.election import SimulatedClock, SimulatedLeases
@@ -246,11 +249,16 @@ class Simulation:
         )
 
 
-class SimulatedFeatures:
-    """A current version of Kubernetes."""
+IN_PLACE_RESIZE_VERSION = KubeVersion(1, 33)
+"""The first version that resizes running pods by default."""
 
-    can_resize_in_place = True
-    version = MEMORY_LIMIT_DECREASE_VERSION
+
+class SimulatedFeatures:
+    """The features of a version of Kubernetes."""
+
+    def __init__(self, version: KubeVersion = MEMORY_LIMIT_DECREASE_VERSION) -> None:
+        self.version = version
+        self.can_resize_in_place = version >= IN_PLACE_RESIZE_VERSION
 
     async def detect(self) -> None:
         """Know the features already."""

@@ -51,7 +51,7 @@ from trimtab.lab.simulator.physics import (
     step,
 )
 from trimtab.lab.simulator.rollout import reconcile_workload
-from trimtab.lab.simulator.scenario import Scenario, WorkloadSpec
+from trimtab.lab.simulator.scenario import SCALABLE_KINDS, Scenario, WorkloadSpec
 
 MONDAY = 1767571200.0
 """The midnight before the first Monday of 2026: a simulation's week begins with its working days."""
@@ -146,6 +146,7 @@ class SimulatedWorld:
         """Advance the time by these seconds: demand, physics, latencies, evictions."""
         denied, self._denied = self._denied, {}
         self._queue.update(denied)
+        self._run_schedules()
         self.process_due(self.now)
         self._compute_demand()
         if self.change_demand:
@@ -175,6 +176,17 @@ class SimulatedWorld:
             self._record_kills()
         kubelet.evict_under_pressure(self)
         self.process_due(self.now)
+
+    def _run_schedules(self) -> None:
+        """Begin and end the runs of Jobs and CronJobs."""
+        elapsed = self.now - self.start
+        for workload in self.workloads.values():
+            if (schedule := workload.spec.schedule) is None:
+                continue
+            wanted = workload.spec.replicas if schedule.is_running(elapsed) and not workload.finished else 0
+            if wanted != workload.replicas or workload.finished != schedule.is_over(elapsed):
+                workload.replicas, workload.finished = wanted, schedule.is_over(elapsed)
+                self.enqueue(workload)
 
     def process_due(self, now: float) -> None:
         """Do everything that is due by now: pods become ready, resizes are decided, pending pods are scheduled."""
@@ -295,8 +307,10 @@ class SimulatedWorld:
             return None
         return containers
 
-    def create_pod(self, workload: SimulatedWorkload) -> SimulatedPod | None:
-        """Create a pod of the current template, which waits for a node; None if admission denies it."""
+    def create_pod(
+        self, workload: SimulatedWorkload, *, bound_node: int | None = None
+    ) -> SimulatedPod | None:
+        """Create a pod of the current template, which waits for any node or one; None if admission denies it."""
         spec = workload.spec
         if (containers := self._admit(workload, workload.next_pod_name())) is None:
             return None
@@ -323,6 +337,7 @@ class SimulatedWorld:
             last_exits=[None] * len(rows),
             restarts=[0] * len(rows),
             rows=rows,
+            bound_node=bound_node,
         )
         if self.admit_pod and (sizes := self.admit_pod(pod.to_record(""))):
             pod.containers = with_sizes(pod.containers, sizes)
@@ -369,7 +384,7 @@ class SimulatedWorld:
         workload.created = self.control_time
         workload.containers = _build_containers(workload.spec)
         workload.replicas = workload.spec.replicas
-        workload.paused = False
+        workload.paused = workload.finished = False
         workload.annotations.clear()
         workload.generation = 1
         workload.start_revision()
@@ -378,15 +393,20 @@ class SimulatedWorld:
         self.enqueue(workload)
 
     def scale_workload(self, key: WorkloadKey, replicas: int) -> None:
-        """Change the number of replicas."""
+        """Change the number of replicas, of kinds that have one."""
         workload = self.workloads[key]
+        if workload.spec.kind not in SCALABLE_KINDS:
+            return
         workload.replicas = replicas
         workload.generation += 1
         self.enqueue(workload)
 
     def retry_pending(self) -> None:
-        """Retry pending pods, since capacity may be free now."""
+        """Retry pending pods, since capacity may be free now, or nodes have come."""
         self._capacity_changed = True
+        self._queue.update(
+            {key: each for key, each in self.workloads.items() if each.spec.kind == "DaemonSet"}
+        )
         self.process_due(self.control_time)
 
     def enqueue(self, workload: SimulatedWorkload) -> None:
@@ -409,7 +429,7 @@ class SimulatedWorld:
     def _schedule_pending(self, now: float) -> None:
         self._capacity_changed = False
         for pod in list(self.pending.values()):
-            node = self.nodes.schedule_pod(*sum_requests(pod.applied))
+            node = self._place_pod(pod)
             if node == UNSCHEDULED:
                 # Once per pod: each retry would add an event.
                 if not pod.unschedulable:
@@ -430,6 +450,13 @@ class SimulatedWorld:
                 self.container_arrays.containers.runs_from[row] = now
             self.mark_changed(pod)
             self.due_times.put(pod.uid, ready_at)
+
+    def _place_pod(self, pod: SimulatedPod) -> int:
+        """Reserve a node for a pod; return UNSCHEDULED if it fits nowhere."""
+        cpu, memory = sum_requests(pod.applied)
+        if pod.bound_node is None:
+            return self.nodes.schedule_pod(cpu, memory)
+        return pod.bound_node if self.nodes.bind_pod(pod.bound_node, cpu, memory) else UNSCHEDULED
 
     def mark_changed(self, member: SimulatedPod | SimulatedWorkload) -> None:
         """Give an object a new version, so that the informers deliver it."""
