@@ -6,7 +6,16 @@ a word that it contains.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,6 +109,27 @@ class LiveCache(Cache[R]):
 
     def find(self, index: str, value: Hashable) -> list[R]:
         return [each for each in self._read() if self._functions[index](each) == value]
+
+    def read_index(self, index: str) -> Mapping[Hashable, Collection[R]]:
+        return LiveIndex(self._read, self._functions[index])
+
+
+class LiveIndex(Mapping[Hashable, Collection[R]]):
+    """An index that reads the world at every call."""
+
+    def __init__(self, read: Callable[[], Sequence[R]], function: Index[R]) -> None:
+        self._read, self._function = read, function
+
+    def __getitem__(self, value: Hashable) -> Collection[R]:
+        if found := [each for each in self._read() if self._function(each) == value]:
+            return found
+        raise KeyError(value)
+
+    def __iter__(self) -> Iterator[Hashable]:
+        return iter({value for each in self._read() if (value := self._function(each)) is not None})
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
 
 
 class WorldInformers(FakeInformerSet):

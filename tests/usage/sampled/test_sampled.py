@@ -306,6 +306,7 @@ class FakeCluster:
 
     def __init__(self, uid: str, *, failure: KubeError | None = None) -> None:
         self.uid = uid
+        self.scope = None
         self.failure = failure
 
     async def list_objects(self, resource: Resource, *, fields: str) -> list[dict[str, Any]]:
