@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from trimtab.actuation.effective_size import PodSync, effective_containers
-from trimtab.api.optimizationpolicy import MetricsConfig, OptimizationPolicySpec, PolicyMode, UpdateStrategy
+from trimtab.api.optimizationpolicy import OptimizationPolicySpec, PolicyMode, UpdateStrategy
 from trimtab.api.quantity import MIB, format_step
 from trimtab.kube.kinds.pod_requests import BEST_EFFORT, qos_class
 from trimtab.kube.kinds.pods import Container, Pod, Resources
@@ -33,7 +33,13 @@ from trimtab.scan.model import (
 from trimtab.scan.pricing import ResourcePrices, count_paid_pods
 from trimtab.scan.risk import Risk, assess_risks, rate_severity
 from trimtab.scan.usage_model import UsageModel, UsageTotals
-from trimtab.sizing.evidence import Evidence, needed_memory
+from trimtab.sizing.evidence import (
+    FIRST_DECREASE,
+    LEARNING_PERIOD,
+    Evidence,
+    describe_learning,
+    needed_memory,
+)
 from trimtab.sizing.policy_rules import PolicyRules, SafetyDefaults, describe_qos_obstacle
 from trimtab.sizing.proposal import Proposal, ResourceTarget
 from trimtab.sizing.recommendation import Factor, Recommendation
@@ -41,8 +47,6 @@ from trimtab.sizing.strategy import STRATEGIES
 from trimtab.usage.pod_ownership import WorkloadContainer
 
 DAY = 86400.0
-NEARLY_ENOUGH = 0.9
-"""The share of the history that decreases need from which a scan calls it enough: its window may be a little shorter."""
 
 NOT_SYNCED = PodSync(enabled=False)
 """Without a policy nobody brings new pods to a size in effect, so each pod counts with its own requests."""
@@ -306,11 +310,8 @@ def _find_young(containers: Sequence[ContainerFinding], evidence: Sequence[Evide
         for each in containers
         for field in ("cpu_request", "memory_request")
     )
-    least = MetricsConfig().minimum_history.seconds
-    known = min((each.observed_seconds for each in evidence), default=least)
-    if not lowered or known >= NEARLY_ENOUGH * least:
-        return ""
-    return f"it lowers nothing before it has observed {least / 3600:g} h (learning)"
+    known = min((each.observed_seconds for each in evidence), default=LEARNING_PERIOD)
+    return describe_learning(evidence, None) if lowered and known < FIRST_DECREASE else ""
 
 
 def _raise_to_safe_size(

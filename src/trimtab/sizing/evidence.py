@@ -19,8 +19,8 @@ own safety.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
-from math import ceil
+from collections.abc import Callable, Iterable, Mapping
+from math import ceil, log
 
 import msgspec
 
@@ -118,6 +118,20 @@ CPU_HEADROOM = 0.2
 """The share of headroom above the highest recent CPU when a CPU limit is made smaller: peaks are averages of
 minutes.
 """
+LEARNING_PERIOD = 86400.0
+"""The seconds of observation that show a whole daily cycle."""
+FIRST_DECREASE = 4 * 3600.0
+"""The seconds of observation before which nothing is lowered, unless the policy sets its own."""
+EARLY_HEADROOM: Mapping[ResourceName, tuple[float, float]] = {
+    "cpu": (CPU_HEADROOM, 1.0),
+    "memory": (MEMORY_HEADROOM, 0.28),
+}
+"""The headroom after a day, and its growth with the logarithm of the missing part of the day.
+
+Measured: with it, usage of the next week is above a decrease as rarely as after a day (`docs/research/backtest.md`)."""
+HISTORY = "history"
+"""The name of the minimum that a short history demands."""
+_HISTORY_SOURCE = "policy metricsConfig.minimumHistory"
 HEAP_OVERHEAD, MIN_HEAP_OVERHEAD = 0.25, 64 * MIB
 """The memory that a process needs beside its heap, as a share of the heap: code, threads, buffers."""
 OOM_FACTOR, OOM_MIN_INCREASE = 1.2, 100 * MIB
@@ -199,7 +213,14 @@ def needed_memory(container: Container, *, evidence: Evidence, rules: PolicyRule
     if evidence.memory_peak is None and not evidence.kills:
         return None
     found = safe_minimums(sized_resource(container, "memory", evidence=evidence, rules=rules, now=now))
-    return max((each.amount for each in found if each.binds_limit and each.amount != NO_DECREASE), default=0)
+    return max(
+        (
+            each.amount
+            for each in found
+            if each.binds_limit and each.name != HISTORY and each.amount != NO_DECREASE
+        ),
+        default=0,
+    )
 
 
 def add_headroom(peak: int, share: float = MEMORY_HEADROOM) -> int:
@@ -208,26 +229,57 @@ def add_headroom(peak: int, share: float = MEMORY_HEADROOM) -> int:
 
 
 def check_history(sized: SizedResource) -> SafeMinimum | None:
-    """Forbid a decrease on little evidence: one quiet night does not show what a container needs."""
-    evidence, least = sized.evidence, sized.rules.minimum_history
-    known = evidence.observed_seconds
-    if known >= least:
+    """Limit decreases while little was observed: one quiet night does not show what a container needs.
+
+    A policy may forbid them for a time of its own. Otherwise they start after some hours, and the shorter the history
+    is, the more stays above its peak.
+    """
+    known, least = sized.evidence.observed_seconds, sized.rules.minimum_history
+    if known >= (LEARNING_PERIOD if least is None else least):
         return None
-    why = f"observed for {known / 3600:.1f} h; decreases start after {least / 3600:.1f} h"
-    return SafeMinimum("history", NO_DECREASE, why, "policy metricsConfig.minimumHistory")
+    peak = _highest_peak(sized)
+    if least is not None or known < FIRST_DECREASE or peak is None:
+        hours = (FIRST_DECREASE if least is None else least) / 3600
+        why = f"observed for {known / 3600:.1f} h; decreases start after {hours:.1f} h"
+        return SafeMinimum("history", NO_DECREASE, why, _HISTORY_SOURCE)
+    share = early_headroom(sized.resource, known)
+    why = (
+        f"peak of {format_step(sized.resource, peak)} plus {share:.0%}, because {known / 3600:.1f} of"
+        f" {LEARNING_PERIOD / 3600:g} h were observed"
+    )
+    return SafeMinimum("history", add_headroom(peak, share), why, _HISTORY_SOURCE)
 
 
-def describe_learning(evidence: Iterable[Evidence], minimum_history: float) -> str:
+def early_headroom(resource: ResourceName, observed: float) -> float:
+    """Return the share above the peak of a short history that makes a decrease no riskier than one after a day."""
+    least, growth = EARLY_HEADROOM[resource]
+    return least + growth * log(LEARNING_PERIOD / observed)
+
+
+def _highest_peak(sized: SizedResource) -> int | None:
+    evidence = sized.evidence
+    if sized.resource == "memory":
+        return evidence.memory_peak
+    return max(
+        (each for each in (evidence.cpu_peak, evidence.cpu_peak_week) if each is not None), default=None
+    )
+
+
+def describe_learning(evidence: Iterable[Evidence], minimum_history: float | None) -> str:
     """Describe how much of the history that decreases need was observed, of the container observed least; empty if all.
 
     In whole hours, because each new text is written to a status.
     """
-    known = min((each.observed_seconds for each in evidence), default=minimum_history)
-    if known >= minimum_history:
+    needed = LEARNING_PERIOD if minimum_history is None else minimum_history
+    known = min((each.observed_seconds for each in evidence), default=needed)
+    if known >= needed:
         return ""
-    return (
-        f"learning: {known // 3600:.0f} of {minimum_history / 3600:g} h observed; nothing is lowered before"
-    )
+    progress = f"learning: {known // 3600:.0f} of {needed / 3600:g} h observed"
+    if minimum_history is not None:
+        return f"{progress}; nothing is lowered before"
+    if known < FIRST_DECREASE:
+        return f"{progress}; nothing is lowered in the first {FIRST_DECREASE / 3600:g} h"
+    return f"{progress}; decreases leave more above the peak until then"
 
 
 def check_coverage(sized: SizedResource) -> SafeMinimum | None:
@@ -258,10 +310,9 @@ def check_memory_peak(sized: SizedResource) -> SafeMinimum | None:
 
 def check_cpu_peak(sized: SizedResource) -> SafeMinimum | None:
     """Keep a CPU limit above the peak of the last week: below it the container is throttled just when it is busy."""
-    seen = [each for each in (sized.evidence.cpu_peak, sized.evidence.cpu_peak_week) if each is not None]
-    if not seen or sized.rule.limit_below_peak:
+    highest, share = _highest_peak(sized), CPU_HEADROOM
+    if highest is None or sized.rule.limit_below_peak:
         return None
-    highest, share = max(seen), CPU_HEADROOM
     why = f"recent peak of {format_step('cpu', highest)} plus {share:.0%}"
     return SafeMinimum("peak", add_headroom(highest, share), why, "usage", binds_request=False)
 

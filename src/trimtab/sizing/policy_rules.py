@@ -84,7 +84,8 @@ class PolicyRules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     restarts_pods: bool = False
     """True if pods are replaced to get another size, by the policy or because the cluster cannot resize them.
     """
-    minimum_history: float = 86400.0
+    minimum_history: float | None = None
+    """The seconds of observation before which nothing is lowered; None if the evidence decides."""
     keep_qos: bool = True
     hpa_mode: HpaMode = HpaMode.RESCALE
     safety: SafetyDefaults = SafetyDefaults()
@@ -152,7 +153,7 @@ class PolicyRules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             minimum_change=changes.minimum,
             stabilization=changes.stabilization.seconds,
             restarts_pods=spec.update_strategy.restarts_pods,
-            minimum_history=spec.metrics_config.minimum_history.seconds,
+            minimum_history=history.seconds if (history := spec.metrics_config.minimum_history) else None,
             keep_qos=spec.update_strategy.keep_qos_class,
             hpa_mode=spec.update_strategy.hpa_mode,
             safety=careful,

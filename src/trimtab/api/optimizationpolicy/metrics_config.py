@@ -62,9 +62,9 @@ class MetricsConfig(ApiModel):
     """The factor by which the strategy percentile multiplies the percentile; 1.2 adds 20 %, and is used when left
     out."""
 
-    minimum_history: Annotated[Duration, DurationRange("1m", "8760h")] = Duration.parse("24h")
-    """The time for which a container must have been observed before it is made smaller, such as 24h, so that a quiet
-    night does not decide; increases do not wait for it."""
+    minimum_history: Annotated[Duration, DurationRange("1m", "8760h")] | None = None
+    """The time for which a container must have been observed before it is made smaller, such as 24h; increases do not
+    wait. When left out, decreases start after 4 hours and leave more above the peak until a day was observed."""
 
     @property
     def percentile_fields(self) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from trimtab.api.optimizationpolicy import LimitMode
 from trimtab.api.quantity import MIB, ResourceName, format_step
 from trimtab.plural import pluralize
 from trimtab.sizing.constraints import AutoscalerConstraint
-from trimtab.sizing.evidence import NO_DECREASE, SafeMinimum, safe_minimums
+from trimtab.sizing.evidence import HISTORY, NO_DECREASE, SafeMinimum, safe_minimums
 from trimtab.sizing.guards.context import LET_LIMITS_FOLLOW_REMEDY, GuardContext, GuardStep, NoChange
 from trimtab.sizing.proposal import ROUNDING_TOLERANCE
 
@@ -280,7 +280,8 @@ def _will_get_limit(context: GuardContext) -> bool:
     """Return whether a container without a limit gets one now: not before enough is known about its peaks."""
     if context.rule.limit not in LIMIT_SETTING_MODES:
         return False
-    return not any(each.amount == NO_DECREASE for each in safe_minimums(context) if each.binds_limit)
+    found = (each for each in safe_minimums(context) if each.binds_limit)
+    return not any(each.amount == NO_DECREASE or each.name == HISTORY for each in found)
 
 
 def apply_node_capacity(amount: int, context: GuardContext) -> GuardStep | NoChange | None:
