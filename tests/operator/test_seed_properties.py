@@ -9,11 +9,11 @@ import asyncio
 import itertools
 import math
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import msgspec
 import pytest
 import yaml
 from hypothesis import assume, given, settings
@@ -23,6 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from actuation.builders import some_resources
 from actuation.world import KEY, World, run
 from harness.builders.records import policy, workload
+from harness.faults.server_stub import serve_stub
 from trimtab.actuation.executor import ChangeExecutor
 from trimtab.api import OptimizationPolicy
 from trimtab.api.errors import InvalidObjectError
@@ -30,10 +31,22 @@ from trimtab.api.fields import format_time
 from trimtab.api.meta import Document
 from trimtab.api.optimizationpolicy import OptimizationPolicyStatus, WorkloadState
 from trimtab.api.quantity import Quantity
+from trimtab.kube.cache.informer_set import NOT_SERVED, InformerSet
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
-from trimtab.kube.rest.capabilities import supports_in_place_resize
-from trimtab.kube.rest.client import Client
+from trimtab.kube.rest.capabilities import KubeVersion, ServerFeatures
+from trimtab.kube.rest.resources import (
+    DEPLOYMENTS,
+    HPAS,
+    JOBS,
+    LIMIT_RANGES,
+    NAMESPACES,
+    NODES,
+    OPTIMIZATION_POLICIES,
+    PODS,
+    Resource,
+)
+from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.loader import ConfigurationError, load_configuration
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.config.reloader import ConfigReloader
@@ -178,24 +191,47 @@ def test_property_1_monitoring_initiates_metrics_collection(estate: dict[str, li
         assert math.isfinite(found.proposal.memory.target)
 
 
+WATCHED = (PODS, NODES, NAMESPACES, LIMIT_RANGES, DEPLOYMENTS, JOBS, HPAS, OPTIMIZATION_POLICIES)
+
+
+async def _read_cluster(errors: dict[Resource, int]) -> tuple[dict[str, str], set[str]]:
+    """Run the informers of the operator against a server that rejects some lists, until each has an answer."""
+    async with serve_stub(resources=WATCHED, errors=errors) as (client, requests):
+        state = ClusterState(InformerSet(client))
+        running = asyncio.create_task(state.run())
+
+        def failed() -> dict[str, str]:
+            return {name: why for name, why in state.errors_by_resource().items() if why != NOT_SERVED}
+
+        async with asyncio.timeout(10):
+            while not failed().keys() >= {str(each) for each in errors}:
+                await asyncio.sleep(0.005)
+        found = failed()
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        return found, {each.method for each in requests}
+
+
 @examples
-@given(
-    st.dictionaries(
-        st.sampled_from(["deployments.apps", "daemonsets.apps", "pods", "nodes", "namespaces"]),
-        st.sampled_from(["User cannot list it; grant list and watch on it", "the server does not answer"]),
-    )
-)
-def test_property_28_rbac_respect(errors: dict[str, str]) -> None:
-    """Kinds that may not be read are in a condition and an Event; a server that is away is no missing right."""
-    forbidden = {resource for resource, why in errors.items() if "grant" in why}
-    context = StatusContext(now=NOW, source="scripted", forbidden=list_forbidden(errors))
+@given(st.dictionaries(st.sampled_from(WATCHED), st.sampled_from([403, 503]), max_size=4))
+def test_property_28_rbac_respect(errors: dict[Resource, int]) -> None:
+    """Kinds that may not be read are in a condition and an Event, and nothing is written meanwhile.
+
+    A server that is away is no missing right.
+    """
+    found, methods = asyncio.run(_read_cluster(errors))
+    assert found.keys() == {str(each) for each in errors}
+    assert methods <= {"GET"}
+    forbidden = {str(each) for each, code in errors.items() if code == 403}
+    context = StatusContext(now=NOW, source="scripted", forbidden=list_forbidden(found))
     said = build_policy_status(
         policy("p"), {}, overlap=OverlapStats(), problem="", context=context, before={}
     )
-    found = [each["message"] for each in said["conditions"] if each["type"] == "PermissionsMissing"]
-    assert len(found) == bool(forbidden)
-    assert all(f"{resource}: " in message for resource in forbidden for message in found)
-    assert not any(f"{resource}: " in message for resource in errors.keys() - forbidden for message in found)
+    messages = [each["message"] for each in said["conditions"] if each["type"] == "PermissionsMissing"]
+    assert len(messages) == bool(forbidden)
+    assert all(f"{resource}: " in message for resource in forbidden for message in messages)
+    assert not any(f"{name}: " in message for name in found.keys() - forbidden for message in messages)
     assert any(each["type"] == "PermissionsMissing" for each in find_new_problems({}, said)) == bool(
         forbidden
     )
@@ -383,22 +419,23 @@ def test_property_19_disabled_mode_stops_processing(
     assert {each["status"] for each in said["workloads"]} <= {"Skipped"}
 
 
-class Discovery:
-    """A server that serves these resources of its core group."""
-
-    def __init__(self, names: Iterable[str]) -> None:
-        self.answer = msgspec.json.encode({"resources": [{"name": name} for name in names]})
-
-    async def request(self, _: str, path: str, *, read: Callable[[bytes], T]) -> T:
-        assert path == "/api/v1"
-        return read(self.answer)
+async def _detect_features(minor: int, names: Iterable[str]) -> ServerFeatures:
+    async with serve_stub(version=f"v1.{minor}.3", core_names=names) as (client, _):
+        features = ServerFeatures(client)
+        await features.detect()
+        return features
 
 
 @examples
-@given(st.lists(st.sampled_from(["pods", "pods/status", "pods/resize", "nodes", "pods/resizes", "resize"])))
-def test_property_20_feature_gate_detection(names: list[str]) -> None:
+@given(
+    st.integers(29, 40),
+    st.lists(st.sampled_from(["pods", "pods/status", "pods/resize", "nodes", "pods/resizes", "resize"])),
+)
+def test_property_20_feature_gate_detection(minor: int, names: list[str]) -> None:
     """The feature is on exactly when the server serves it, whatever its version says."""
-    assert run(supports_in_place_resize(cast("Client", Discovery(names)))) == ("pods/resize" in names)
+    features = asyncio.run(_detect_features(minor, names))
+    assert features.can_resize_in_place == ("pods/resize" in names)
+    assert features.version == KubeVersion(1, minor)
 
 
 @examples

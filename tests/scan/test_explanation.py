@@ -29,9 +29,10 @@ def test_backtest_strategies_shows_what_each_goal_costs_and_harms() -> None:
         each.strategy: each.scores.summary()
         for each in backtest_strategies(trace, "trimtab", {"stabilization": 86400.0}, stabilization=86400.0)
     }
-    savings, balanced, reliability = (
-        found[f"goal {goal}"] for goal in ("Savings", "Balanced", "Reliability")
+    savings, balanced, reliability, batch = (
+        found[f"goal {goal}"] for goal in ("Savings", "Balanced", "Reliability", "Batch")
     )
     assert balanced == found["trimtab"]
-    assert savings["cpu_slack"] < balanced["cpu_slack"] < reliability["cpu_slack"]
+    assert batch["cpu_slack"] < savings["cpu_slack"] < balanced["cpu_slack"] < reliability["cpu_slack"]
+    assert batch["memory_slack"] == reliability["memory_slack"]
     assert savings["cpu_under"] > balanced["cpu_under"] > reliability["cpu_under"]

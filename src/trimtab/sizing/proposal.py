@@ -109,6 +109,8 @@ GOAL_RISKS: Mapping[SizingGoal, Mapping[str, float]] = {
     SizingGoal.SAVINGS: {"cpu_risk": 0.05, "memory_risk": 1.0},
     SizingGoal.BALANCED: {},
     SizingGoal.RELIABILITY: {"cpu_risk": 0.005, "memory_risk": 0.05},
+    # A batch job that gets less CPU ends later, and one that is killed begins again.
+    SizingGoal.BATCH: {"cpu_risk": 0.2, "memory_risk": 0.05},
 }
 """The settings of the strategy `trimtab` for each goal; Balanced has its defaults."""
 

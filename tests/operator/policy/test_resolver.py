@@ -248,6 +248,7 @@ def test_resolver_passes_the_percentile_of_a_policy_to_that_strategy() -> None:
         ({"goal": "Savings"}, {"cpu_risk": 0.05, "memory_risk": 1.0}),
         ({"goal": "Reliability"}, {"cpu_risk": 0.005, "memory_risk": 0.05}),
         ({"goal": "Savings", "resourceGoals": {"memory": "Balanced"}}, {"cpu_risk": 0.05}),
+        ({"goal": "Batch"}, {"cpu_risk": 0.2, "memory_risk": 0.05}),
         ({"resourceGoals": {"cpu": "Reliability"}}, {"cpu_risk": 0.005}),
         (
             {"goal": "Savings", "strategy": {"settings": {"cpu_risk": 0.03}}},

@@ -26,6 +26,7 @@ class SizingGoal(StrEnum):
     SAVINGS = "Savings"
     BALANCED = "Balanced"
     RELIABILITY = "Reliability"
+    BATCH = "Batch"
 
 
 class ResourceGoals(ApiModel):

@@ -62,8 +62,8 @@ class OptimizationPolicySpec(ApiModel):
     policy is in the operator's namespace."""
 
     goal: SizingGoal = SizingGoal.BALANCED
-    """The balance between cost and safety: Savings, Balanced or Reliability. It sets the risk that the strategy trimtab
-    takes."""
+    """The balance between cost and safety: Savings, Balanced or Reliability, or Batch for jobs that nobody waits for. It sets
+    the risk that the strategy trimtab takes."""
 
     resource_goals: ResourceGoals = ResourceGoals()
     """Goals of single resources instead of goal."""
