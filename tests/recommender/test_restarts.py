@@ -25,7 +25,7 @@ from trimtab.sizing.strategy import TargetRange, Targets, Traits
 
 HOUR, DAY = 3600, 86400
 MIB = 2**20
-DAYS = 5
+DAYS = 3
 CANARY = {"observation": "30s", "patience": "30s"}
 ROLLOUTS: dict[str, object] = {"allowInPlaceResize": False, "allowRecreate": True, "canary": CANARY}
 IN_PLACE: dict[str, object] = {"canary": CANARY}

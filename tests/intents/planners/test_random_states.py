@@ -17,7 +17,7 @@ from trimtab.intents.state import ContainerSize, PodState, TargetState
 
 ACTUATORS = actuators(*ALL)
 NOW = 1e9
-PER_SEED = 20
+PER_SEED = 10
 """States that are drawn for one seed: hypothesis takes longer to draw a state than a planner to plan for it."""
 
 
