@@ -214,18 +214,19 @@ class SimulatedNode:
         """Return the critical pods."""
         return [pod for pod in self.pods.values() if pod.is_critical]
 
-    def count_cores(self, path: str) -> float:
-        """Return the cores that a cgroup may use by its own knobs and those of its parents."""
-        cores = float(CPUS)
-        while path:
+    def count_cores(self, path: str, known: dict[str, float] | None = None) -> float:
+        """Return the cores that a cgroup may use by its own knobs and those of its parents; `known` are those of others."""
+        known = {"": float(CPUS)} if known is None else known
+        if path not in known:
+            cores = self.count_cores(path.rpartition("/")[0], known)
             quota = self.tree.knob_files.read(KnobRef(path, CPU_QUOTA))
             cpus = self.tree.knob_files.read(KnobRef(path, CPUSET_CPUS))
             if isinstance(quota, int) and quota != UNLIMITED:
                 cores = min(cores, quota / PERIOD_US)
             if isinstance(cpus, frozenset) and cpus:
                 cores = min(cores, float(len(cpus)))
-            path = path.rpartition("/")[0]
-        return cores
+            known[path] = cores
+        return known[path]
 
     def expected_cores(self, path: str) -> float:
         """Return the cores that a cgroup might use without the agent."""
@@ -321,10 +322,11 @@ class SimulatedNode:
 
     def _count_usage(self, seconds: float) -> None:
         total = 0.4 * seconds
+        known = {"": float(CPUS)}
         for name, pod in self.pods.items():
             wanted = self._demand(self._draws[name]) / len(pod.containers)
             for container in pod.containers:
-                used = min(wanted, self.count_cores(container.cgroup)) * seconds
+                used = min(wanted, self.count_cores(container.cgroup, known)) * seconds
                 self._count(container.cgroup, used, throttled=wanted * seconds > used)
                 total += used
             self._count(pod.cgroup, sum(self._used[each.cgroup] for each in pod.containers), total=True)

@@ -130,9 +130,11 @@ class FakeCgroupTree:
     def set_counter(self, path: str, file: str, text: str, *, controller: str = "cpu") -> None:
         """Set a file that the kernel counts in, such as `cpu.stat`."""
         target = self._folder(path, controller) / file
-        if not target.parent.is_dir():
-            raise FileNotFoundError(errno.ENOENT, "no such cgroup", str(target.parent))
-        target.write_text(f"{text}\n")
+        handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)  # fails without its cgroup
+        try:
+            os.write(handle, f"{text}\n".encode())
+        finally:
+            os.close(handle)
 
     def write_line(self, path: Path, line: str) -> None:
         """Write a line to a file of the tree as the kernel would: raise OSError, or keep the rounded value."""
