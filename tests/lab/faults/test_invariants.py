@@ -245,15 +245,23 @@ def test_change_recorded_first_reads_annotations_within_the_limits_of_the_moment
 
 
 @pytest.mark.parametrize(
-    ("stabilization", "starts", "violations"), [("0s", 4, 0), ("0s", 5, 1), ("1h", 2, 0), ("1h", 3, 1)]
+    ("stabilization", "intent", "starts", "violations"),
+    [
+        ("0s", "", 4, 0),
+        ("0s", "", 5, 1),
+        ("1h", "", 2, 0),
+        ("1h", "", 3, 1),
+        ("1h", "web", 4, 0),
+        ("1h", "web", 5, 1),
+    ],
 )
 def test_quiet_in_the_end_permits_more_changes_where_the_policy_damps_none(
-    stabilization: str, starts: int, violations: int
+    stabilization: str, intent: str, starts: int, violations: int
 ) -> None:
     # Seed 1000149: with `stabilization: 0s` each estimate is followed at once.
     state = make_state()
     policy = {"mode": "Auto", "changes": {"stabilization": stabilization}}
-    replica = make_replica(state.world, {"all": policy}, intent="")
+    replica = make_replica(state.world, {"all": policy}, intent=intent)
     state = replace(state, replicas=lambda: [replica])
     invariant = QuietInTheEnd(state)
     state.world.control_time = state.world.start + state.spec.days * 86400 - 60

@@ -78,6 +78,28 @@ async def test_controller_plans_executes_evaluates_and_releases(env: IntentEnv) 
         assert await store.effects.find(cluster=env.cluster_state.cluster_name, name=f"{env.namespace}/web")
 
 
+async def test_controller_waits_longer_after_a_release_that_was_reversed(env: IntentEnv) -> None:
+    """Where a KPI is noisy, releases and raises would alternate without an end."""
+    idle = {"p99": 0.004, "container_cpu_usage": 0.01, "request_total": 1.0}
+    busy, raises = dict(env.kpis.answers), {"Reach", "Compromise"}
+    env.settings["releaseAfter"] = "3m"
+    await env.write_intent()
+    waits = []
+    async with env.start_controller() as loop:
+        await env.wait_for_intents()
+        for answers, purposes in ((busy, raises), (idle, {"Release"}), (busy, raises), (idle, {"Release"})):
+            env.kpis.answers |= answers
+            began = env.now
+            plan: Object = {}
+            while plan.get("purpose") not in purposes or "executedAt" not in plan:
+                assert env.now < began + 1800
+                await env.make_pods_ready()
+                plan = (await env.run_cycles(loop, 2)).get("plan", {})
+            waits.append(env.now - began)
+    _, first, _, second = waits
+    assert first < 360 <= second
+
+
 @pytest.mark.parametrize("says", [{}, {"p99": float("nan")}])
 async def test_controller_does_nothing_on_unknown_objectives(env: IntentEnv, says: dict[str, float]) -> None:
     await env.write_intent()

@@ -22,7 +22,8 @@ QUIET_PERIOD = 8 * 3600.0
 MAX_QUIET_STARTS = 2
 """The number of changes of a workload in the quiet period that noise in its usage explains."""
 MAX_UNDAMPED_STARTS = 4
-"""The same under a policy with `changes.stabilization: 0s`, which asks to follow each estimate at once."""
+"""The same under a policy with `changes.stabilization: 0s`, which asks to follow each estimate at once, and under an Intent,
+whose KPIs have noise."""
 MAX_CHANGE_AGE = 12 * 3600.0
 """The age in seconds that no change under way may have at the end."""
 
@@ -122,6 +123,8 @@ class QuietInTheEnd(Invariant):
 
     def _max_starts(self, key: WorkloadKey) -> int:
         for replica in self.state.replicas():
+            if find_controlling_intent(replica, key):
+                return MAX_UNDAMPED_STARTS
             workload = replica.process.operator.cluster_state.get(key)
             policy = find_policy(replica, workload) if workload else None
             if policy and not policy.spec.changes.stabilization.seconds:

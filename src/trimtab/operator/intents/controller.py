@@ -48,6 +48,7 @@ from trimtab.operator.intents.guardrails import (
 )
 from trimtab.operator.intents.observer import IntentObservation, IntentObserver
 from trimtab.operator.intents.planning import PlanningService
+from trimtab.operator.intents.release_backoff import ReleaseBackoff
 from trimtab.operator.intents.safe_sizes import SafeSizeProvider
 from trimtab.operator.intents.status import IntentOutcome, objectives_met_since, plan_executed_at
 from trimtab.operator.intents.status_writer import IntentStatusWriter
@@ -115,6 +116,7 @@ class IntentController:
         """The Intents of each namespace that were restored in this cycle."""
         self._crashing: list[IntentObservation] = []
         """The Intents whose resize has to wait until a crashed container runs again."""
+        self._release_backoff = ReleaseBackoff()
         self._refused = Cooldown[tuple[str, str]](0.0)
         """The Intents and actuators whose last action failed. Losing it costs one attempt only."""
 
@@ -175,6 +177,7 @@ class IntentController:
                     goals.append(self._observer.build_goal(intent, intent.spec))
                     await self._restore_effects(intent, goals[-1], now)
         self._effect_learner.forget_all_but(goals)
+        self._release_backoff.forget_all_but({intent.target for intent in intents})
         self._status_writer.forget_all_but({intent.key for intent in intents})
         await self._finish_rollouts(now)
         observations = await self._observer.observe(
@@ -390,7 +393,8 @@ class IntentController:
         if not plan.actions:
             return outcome
         # A release in the first quiet minutes would be reversed at the next peak, with two disruptions.
-        if plan.purpose is Purpose.RELEASE and (wait := self._release_blocked_reason(before, now)):
+        target, is_release = observation.intent.target, plan.purpose is Purpose.RELEASE
+        if is_release and (wait := self._release_blocked_reason(target, before, now)):
             return replace(outcome, blocked_reason=wait)
         # Record the start first: if this process ends before it writes the status, the action must not be repeated.
         await self._status_writer.write_started(observation, outcome, now=now)
@@ -399,18 +403,25 @@ class IntentController:
         if result.blocked_reason and not result.is_transient:
             # Otherwise the best plan would be the refused one in every cycle.
             self._refused.start((observation.goal.intent, plan.actions[len(result.done)].actuator), now)
+        if result.done:
+            release_after = self._config().intents.release_after.seconds
+            self._release_backoff.record(target, is_release=is_release, now=now, release_after=release_after)
         for action in plan.actions:
             label = "done" if action in result.done else "blocked"
             self._metrics.intent_actions.labels(observation.goal.namespace, action.actuator, label).inc()
         return replace(outcome, done=result.done, blocked_reason=result.blocked_reason)
 
-    def _release_blocked_reason(self, before: Document, now: float) -> str:
+    def _release_blocked_reason(self, target: WorkloadKey | None, before: Document, now: float) -> str:
         """Return the reason why no resources are released yet; empty if they may be."""
-        wait = self._config().intents.release_after.seconds
+        least, longer = self._config().intents.release_after.seconds, self._release_backoff.wait(target)
         since = objectives_met_since(before, now=now)
-        if since is not None and now - since >= wait:
+        if since is not None and now - since >= max(least, longer):
             return ""
-        return f"resources are released once all objectives have been met for {wait:g} s"
+        more = " (longer than releaseAfter, because objectives were missed soon after earlier releases)"
+        return (
+            f"resources are released once all objectives have been met for {max(least, longer):g} s"
+            f"{more if longer > least else ''}"
+        )
 
     def _cooldown_until(self, observation: IntentObservation) -> float:
         """Return until when nothing more is done to a target: its KPIs must show what was done last, by any Intent.
