@@ -291,7 +291,8 @@ def test_node_informer_rejects_a_static_uid_that_two_pods_claim() -> None:
 
 
 @pytest.mark.parametrize(
-    "container_id", ["containerd://../../victim", "containerd://..", "x/../y", "a://b/c"]
+    "container_id",
+    ["containerd://../../victim", "containerd://..", "x/../y", "a://b/c", "a://b\n", f"a://{300 * 'b'}"],
 )
 def test_node_informer_ignores_container_ids_that_leave_the_pods_cgroup(container_id: str) -> None:
     pod = kubelet_pod()

@@ -144,6 +144,56 @@ async def test_schema_requires_selecting_one_of_several_clusters(read: Read) -> 
     assert usage.memory[5, 0] == 1e8
 
 
+@pytest.mark.parametrize("raw", [True, False], ids=["raw samples", "queries"])
+async def test_exporter_of_a_tenant_forges_no_usage_of_other_namespaces(
+    read: Read, request: pytest.FixtureRequest, *, raw: bool
+) -> None:
+    """A scrape keeps the namespace of the exporter, and its series may name any pods in labels beside it."""
+    recording = MetricRecording()
+    recording.container(container_labels("web"), cores=0.5, memory=1e8)
+    exporter = {"namespace": "evil", "pod": "exporter-0", "container": "exporter"}
+    forged = (
+        {"exported_namespace": "shop", "exported_pod": "web", "exported_container": "app"},
+        {
+            "container_label_io_kubernetes_pod_namespace": "shop",
+            "container_label_io_kubernetes_pod_name": "web",
+            "container_label_io_kubernetes_container_name": "app",
+        },
+        {
+            "kubernetes_namespace": "shop",
+            "kubernetes_pod_name": "web",
+            "container_name": "app",
+        },
+    )
+    for number, labels in enumerate(forged):
+        series = exporter | labels | {"job": f"evil-{number}"}
+        recording.container(series, cores=8, memory=9e9)
+        state = [(SCRAPE * i, float(i >= 40)) for i in range(120)]
+        recording.add("container_oom_events_total", series, state)
+        recording.add("kube_pod_container_status_restarts_total", series, state)
+        killed = {**series, "reason": "OOMKilled"}
+        recording.add("kube_pod_container_status_last_terminated_reason", killed, state)
+    usage, _ = await read(f"forged-{_slug(request)}", recording, raw_samples=raw)
+    assert {each.container.namespace for each in usage.ooms or ()} <= {"evil"}
+    place = usage.containers.index(APP)
+    assert np.nanmax(usage.memory[:, place]) == 1e8
+    assert np.nanmax(usage.cpu[:, place]) < 0.51
+    assert {each.namespace for each in usage.containers} <= {"shop", "evil"}
+
+
+async def test_exporter_of_a_tenant_does_not_make_a_server_one_of_several_clusters(read: Read) -> None:
+    recording = MetricRecording()
+    own = {"namespace": "kube-system", "cluster": "prod"}
+    recording.container(container_labels("dns") | own, cores=0.5, memory=1e8)
+    recording.container(container_labels("web") | {"cluster": "prod"}, cores=0.5, memory=1e8)
+    for cluster in ("test", "other"):
+        recording.container(
+            {"namespace": "evil", "pod": "a", "container": "b", "cluster": cluster}, cores=1, memory=1
+        )
+    usage, _ = await read("forged-clusters", recording)
+    assert APP in usage.containers
+
+
 async def test_prometheus_reads_throttling_and_ooms_if_available(read: Read) -> None:
     recording = MetricRecording()
     scrapes = range(120)

@@ -27,7 +27,7 @@ _CONFIG_MIRROR = "kubernetes.io/config.mirror"
 _CONFIG_SOURCE = "kubernetes.io/config.source"
 _RAW_CONFIG_PREFIX = b"kubernetes.io/config."
 _STATIC_SOURCES = ("file", "http")
-_CONTAINER_ID = re.compile(r"[a-z0-9-]+://[A-Za-z0-9][A-Za-z0-9_-]*")
+_CONTAINER_ID = re.compile(r"[a-z0-9-]{1,32}://[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 _NO_RESOURCES = Resources()
 
 

@@ -22,6 +22,7 @@ from trimtab.usage.prometheus.sharding import PodSelector, QueryShard
 from trimtab.usage.usage import MAX_BYTES, MAX_CORES, PodContainer
 
 DEFAULT_SCRAPE_INTERVAL = 30.0
+SYSTEM_NAMESPACE = "kube-system"
 _COUNT_WINDOW = 600.0
 _STALENESS = 300.0
 _MAX_SAMPLE_TIMES = 3
@@ -191,14 +192,16 @@ class InventoryProbe:
         metric = settings.memory_rule or names.MEMORY
         if settings.namespace_label and settings.pod_label and settings.container_label:
             given = ContainerLabels(settings.namespace_label, settings.pod_label, settings.container_label)
-            labels: tuple[ContainerLabels, ...] = (given,)
+            # Whoever names labels knows the series; only a list of namespaces that is given too restricts them.
+            is_restricted = "exporter_namespaces" in settings.model_fields_set
+            labels: tuple[ContainerLabels, ...] = self._trust((given,)) if is_restricted else (given,)
         else:
             labels = await self._detect_labels(metric, present)
         if not present or not labels:
             found = f"has only the labels {', '.join(sorted(present))}" if present else "does not exist"
             raise SourceRefused(f"{self._client.server.address}: {memory} {found}; {ADVICE}")
         if settings.cluster_label in present:
-            await self._require_one_cluster(memory)
+            await self._require_one_cluster(labels)
         sought = (settings.cpu_rule or names.CPU, *_OPTIONAL_METRICS)
         metrics = await self._list_label_values(
             "__name__", format_selector("", (matches_any("__name__", sought), *self._required))
@@ -222,6 +225,13 @@ class InventoryProbe:
         Each scrape job is examined separately, because a second cAdvisor, whose own labels displace those of
         the container, must not hide the kubelets' series.
         """
+        return self._trust(await self._recognize_labels(metric, present))
+
+    def _trust(self, found: tuple[ContainerLabels, ...]) -> tuple[ContainerLabels, ...]:
+        trusted = self._settings.exporter_namespaces
+        return tuple(replace(labels, exporter_namespaces=trusted) for labels in found)
+
+    async def _recognize_labels(self, metric: str, present: list[str]) -> tuple[ContainerLabels, ...]:
         together = recognize_labels(present)
         series = format_selector(metric, self._required)
         jobs = await self._list_label_values(names.JOB, series) if together and names.JOB in present else []
@@ -237,14 +247,24 @@ class InventoryProbe:
             return tuple(found)
         return tuple(replace(labels, jobs=tuple(theirs)) for labels, theirs in found.items())
 
-    async def _require_one_cluster(self, memory: str) -> None:
+    async def _require_one_cluster(self, found: tuple[ContainerLabels, ...]) -> None:
         """Require a single cluster, because containers of the same name in two clusters would be mixed up."""
-        label = self._settings.cluster_label
-        clusters = sorted(await self._list_label_values(label, memory))
+        label, metric = self._settings.cluster_label, self._settings.memory_rule or names.MEMORY
+        clusters: set[str] = set()
+        for labels in found:
+            # Each cluster has these pods. In other namespaces any pod that is scraped may export series of another cluster,
+            # which would stop the source for everybody.
+            system, all_pods = (
+                format_selector(metric, (*labels.build_matchers(pods), *self._required))
+                for pods in (PodSelector((SYSTEM_NAMESPACE,)), None)
+            )
+            is_known = await self._list_label_values(labels.namespace, system)
+            clusters.update(await self._list_label_values(label, system if is_known else all_pods))
+        clusters.discard("")
         if len(clusters) > 1:
             raise SourceRefused(
-                f"{self._client.server.address}: contains several clusters ({', '.join(clusters)}); "
-                f"select one, for example with labels.{label}={clusters[0]}"
+                f"{self._client.server.address}: contains several clusters ({', '.join(sorted(clusters))}); "
+                f"select one, for example with labels.{label}={min(clusters)}"
             )
 
     async def _find_sample_limit(self, scheme: MetricSchema, metric: str) -> float:

@@ -40,6 +40,8 @@ SCRAPES_PER_RATE = 4
 _STATE_METRICS_INTERVAL = 60.0
 """The assumed scrape interval of kube-state-metrics in seconds, often longer than that of kubelets."""
 
+NAMESPACE = "namespace"
+"""The label of the namespace of what is scraped, unless the scrape keeps the series' own."""
 JOB = "job"
 """The label that Prometheus sets to the name of the scrape configuration."""
 
@@ -56,6 +58,8 @@ class ContainerLabels:
     container: str
     jobs: tuple[str, ...] = ()
     """The scrape jobs whose series have these labels; empty if all jobs do."""
+    exporter_namespaces: tuple[str, ...] = ()
+    """The namespaces whose exporters may report on other namespaces; empty if all may."""
 
     @property
     def group_by(self) -> str:
@@ -65,6 +69,12 @@ class ContainerLabels:
         """Match containers of these pods or of all, without pod-level cgroups and pause containers."""
         return (
             *((matches_any(JOB, self.jobs),) if self.jobs else ()),
+            # Any pod that is scraped may export series with the names of other pods.
+            *(
+                (matches_any(NAMESPACE, ("", *self.exporter_namespaces)),)
+                if self.exporter_namespaces and self.namespace != NAMESPACE
+                else ()
+            ),
             not_equals(self.namespace, "") if pods is None else matches_any(self.namespace, pods.namespaces),
             not_equals(self.pod, "")
             if pods is None or pods.is_unfiltered

@@ -16,6 +16,7 @@ from pydantic import (
 from yarl import URL
 
 from trimtab.plugins import Settings
+from trimtab.usage.discovery import MONITORING_NAMESPACES
 from trimtab.usage.prometheus.promql import LABEL_NAME, METRIC_NAME
 
 
@@ -113,6 +114,11 @@ class PrometheusSettings(Settings):
 
     container_label: LabelName | None = None
     """The label with the container's name."""
+
+    exporter_namespaces: tuple[str, ...] = MONITORING_NAMESPACES
+    """The namespaces whose exporters may report on containers of others, where series name the namespace of the exporter
+    too, such as beside exported_namespace. Others could forge the usage of any container. With namespace_label, all may
+    unless this is set."""
 
     cpu_rule: MetricName | None = None
     """A recording rule with each container's CPU usage in cores, to read instead of the raw counter."""
