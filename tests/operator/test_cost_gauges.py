@@ -13,6 +13,7 @@ from trimtab.lab.simulator.simulation import Simulation
 from trimtab.operator.config.model import PriceSettings
 from trimtab.operator.cost_gauges import CostGauges
 from trimtab.operator.metrics import Metrics
+from trimtab.operator.node_prices import NodePrices
 from trimtab.operator.policy.status import WorkloadOutcome
 from trimtab.operator.views import PolicyView, WorkloadView
 from trimtab.sizing.policy_rules import PolicyRules
@@ -48,7 +49,7 @@ def view(namespace: str, *, policy: PolicyView | None = POLICY, pods: int = 2) -
 
 def test_cost_gauges_show_requests_recommendations_and_what_both_cost() -> None:
     metrics = Metrics()
-    gauges = CostGauges(metrics)
+    gauges = CostGauges(metrics, NodePrices(PriceSettings))
     prices = PriceSettings(cpu=0.04, memory=0.01, discount=0.5)
     gauges.update([view("shop"), view("shop", pods=1), view("bank", policy=None)], prices)
     assert values(metrics, "cpu_cores") == {("shop", "requested"): 4.5, ("shop", "recommended"): 2.25}
@@ -64,7 +65,7 @@ def test_cost_gauges_show_requests_recommendations_and_what_both_cost() -> None:
 
 def test_cost_gauges_forget_what_is_gone() -> None:
     metrics = Metrics()
-    gauges = CostGauges(metrics)
+    gauges = CostGauges(metrics, NodePrices(PriceSettings))
     gauges.update([view("shop"), view("bank")], PriceSettings())
     gauges.update([view("bank")], PriceSettings())
     assert {namespace for namespace, _ in values(metrics, "cpu_cores")} == {"bank"}

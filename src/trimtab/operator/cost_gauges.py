@@ -10,9 +10,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from trimtab.kube.kinds.nodes import Node
 from trimtab.kube.kinds.pods import Container, Resources
 from trimtab.operator.config.model import PriceSettings
 from trimtab.operator.metrics import Metrics
+from trimtab.operator.node_prices import NodePrices
 from trimtab.operator.views import WorkloadView
 from trimtab.prices import MONTH_HOURS
 
@@ -39,14 +41,20 @@ class _Totals:
 class CostGauges:
     """The gauges of requests, recommendations and their costs."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, node_prices: NodePrices) -> None:
+        self._node_prices = node_prices
+        self._nodes = metrics.node_cost_per_month
         self._cpu = metrics.cpu_cores
         self._memory = metrics.memory_bytes
         self._cost = metrics.cost_per_month
 
-    def update(self, views: Iterable[WorkloadView], prices: PriceSettings) -> None:
-        """Set the gauges to the workloads of these views that a policy selects."""
+    def update(
+        self, views: Iterable[WorkloadView], prices: PriceSettings, *, nodes: Iterable[Node] = ()
+    ) -> None:
+        """Set the gauges to these nodes, and to the workloads of these views that a policy selects."""
         self.clear()
+        for instance_type, cost in self._node_prices.sum_by_instance_type(nodes).items():
+            self._nodes.labels(instance_type).set(cost)
         totals: defaultdict[tuple[str, str, str], _Totals] = defaultdict(_Totals)
         for view in views:
             if view.policy is None:
@@ -64,7 +72,7 @@ class CostGauges:
 
     def clear(self) -> None:
         """Remove all series."""
-        for gauge in (self._cpu, self._memory, self._cost):
+        for gauge in (self._cpu, self._memory, self._cost, self._nodes):
             gauge.clear()
 
 

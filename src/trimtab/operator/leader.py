@@ -170,6 +170,7 @@ class LeaderSession:
         group.create_task(self.retention_task.run())
         group.create_task(parts.recorder.run())
         group.create_task(parts.qos_status_writer.run())
+        group.create_task(parts.node_prices.run())
         group.create_task(self._run_intents())
         await self.ingest(time.time())
         # The first cycle has loaded the kernels of the strategies: from now on LLVM is hardly used, and its pages would

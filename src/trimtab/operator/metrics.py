@@ -122,6 +122,11 @@ class Metrics:
             "policy",
             "kind",
         )
+        self.node_cost_per_month = self._gauge(
+            "node_cost_per_month",
+            "Cost of the nodes of an instance type, in the currency of the configuration",
+            "instance_type",
+        )
         self.reconciliation_duration = self._label_histogram(
             "reconciliation_duration_seconds", "Duration of a reconcile of a policy's workload", "policy"
         )

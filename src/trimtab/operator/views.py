@@ -165,6 +165,8 @@ class OperatorViews:
     workloads: ViewStore[WorkloadKey, WorkloadView]
     intents: IntentViews
     nodes: Iterable[Node]
+    node_cost: Callable[[Node], float]
+    """Returns the monthly cost of a node."""
     pods: Iterable[Pod]
     sources: Mapping[str, UsageReader]
     """The usage sources by the names that policies use; the default one has an empty name."""

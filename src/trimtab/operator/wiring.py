@@ -46,6 +46,7 @@ from trimtab.operator.intents.planning import PlanningService
 from trimtab.operator.intents.safe_sizes import RecommenderSafeSizes, SafeSizeProvider
 from trimtab.operator.intents.status_writer import IntentStatusWriter
 from trimtab.operator.metrics import Metrics
+from trimtab.operator.node_prices import NodePrices
 from trimtab.operator.nodeqos.status_writer import NodeQosStatusWriter
 from trimtab.operator.policy.resolver import PolicyResolver
 from trimtab.operator.policy.status_writer import EventSink, PolicyStatusWriter, WorkloadGauges
@@ -152,6 +153,7 @@ class Controllers:
     limiter: DisruptionLimiter
     gauges: WorkloadGauges
     cost_gauges: CostGauges
+    node_prices: NodePrices
     recommender: Recommender
     status_writer: PolicyStatusWriter
     qos_status_writer: NodeQosStatusWriter
@@ -263,7 +265,8 @@ class Operator:
         limiter = DisruptionLimiter(self.config.disruption_limits.limits)
         # One for policies and Intents: they never write to one workload at once, and share the disruption limits.
         executor = ChangeExecutor(self.cluster, cluster_state, may_write=may_change, limiter=limiter)
-        gauges, cost_gauges = WorkloadGauges(ports.metrics), CostGauges(ports.metrics)
+        node_prices = NodePrices(lambda: self.config.prices)
+        gauges, cost_gauges = WorkloadGauges(ports.metrics), CostGauges(ports.metrics, node_prices)
         recommender = Recommender(
             ports.sources,
             ports.store,
@@ -385,6 +388,7 @@ class Operator:
                 workloads=view_publisher.views,
                 intents=intent_views,
                 nodes=cluster_state.nodes,
+                node_cost=node_prices.monthly_cost,
                 pods=cluster_state.pods,
                 sources=recommender.ingesters,
                 step=recommender.step,
@@ -395,6 +399,7 @@ class Operator:
             limiter=limiter,
             gauges=gauges,
             cost_gauges=cost_gauges,
+            node_prices=node_prices,
             recommender=recommender,
             status_writer=status_writer,
             qos_status_writer=NodeQosStatusWriter(

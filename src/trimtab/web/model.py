@@ -270,6 +270,8 @@ class NodeSummary(ViewRecord, frozen=True, kw_only=True):
     """The requests of the pods with known usage; None means all pods."""
     last_sample: float | None = None
     """The time of the last sample of the node's pods if it is too old to count as current."""
+    cost: float | None = None
+    """The monthly cost of the node; None if it is unknown."""
     pods: int = 0
     pressure: dict[str, float] = {}
     """The share of time in which tasks waited for cpu, memory or io; empty if unknown."""
@@ -294,6 +296,10 @@ class CostSummary(ViewRecord, frozen=True, kw_only=True):
     """The part of `requested` for pods with known usage; None means all."""
     to_save: float = 0.0
     """The monthly saving if all recommendations were applied."""
+    nodes: float | None = None
+    """The monthly cost of the nodes, which is what the bill shows; None if it is unknown."""
+    nodes_at_first: float | None = None
+    """The monthly cost of the nodes when the dashboard first knew it; None if it is unknown."""
 
 
 class Overview(ViewRecord, frozen=True, kw_only=True):
@@ -302,6 +308,8 @@ class Overview(ViewRecord, frozen=True, kw_only=True):
     at: float
     cpu: Plot
     memory: Plot
+    cost: Plot | None = None
+    """The monthly cost of the nodes and of all requests over time; None in a snapshot of an earlier version."""
     money: CostSummary = CostSummary()
     states: dict[str, int] = {}
     risks: dict[str, int] = {}

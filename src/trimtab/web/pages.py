@@ -57,7 +57,10 @@ class Pages:
     async def overview_plots(self, _: web.Request) -> web.Response:
         found = await self._backend.overview()
         notable = [entry for entry in found.latest if entry.what in {"killed", "reverted"}]
-        return _render_plots({"cpu": found.cpu, "memory": found.memory}, notable)
+        return _render_plots(
+            {"cpu": found.cpu, "memory": found.memory, **({"cost": found.cost} if found.cost else {})},
+            notable,
+        )
 
     async def workloads(self, request: web.Request) -> web.Response:
         return self._render_page("workloads.html", request, **await self._table_context(request))

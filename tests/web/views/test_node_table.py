@@ -15,6 +15,7 @@ NODES = [
         cpu_used=None if number % 2 else number % 7,
         memory=10.0,
         pods=number % 5,
+        cost=float(number % 9),
         pressure={"cpu": 0.1, "memory": 0.3} if number == 42 else {},
         policy="batch" if number < 3 else "",
     )
@@ -22,7 +23,7 @@ NODES = [
 ]
 
 
-@pytest.mark.parametrize("column", [*COLUMNS, "name", "pods"])
+@pytest.mark.parametrize("column", [*COLUMNS, "name", "pods", "cost"])
 def test_every_column_sorts_all_nodes_both_ways(column: str) -> None:
     for sort in (column, f"-{column}"):
         pages = [select_page(NODES, NodeQuery(sort=sort, page=number)) for number in (1, 100)]

@@ -18,6 +18,7 @@ from trimtab.actuation.resources import NO_LIMITS
 from trimtab.api.duration import Duration
 from trimtab.api.errors import validation_problem
 from trimtab.api.fields import Bool, DurationRange, Int, Name, NamespaceName, Number, PluginName, UniqueItems
+from trimtab.api.meta import LabelKey, LabelValue
 from trimtab.api.model import ApiModel
 from trimtab.api.optimizationpolicy import MaintenanceWindow, OptimizationPolicySpec
 from trimtab.errors import TrimtabError
@@ -312,6 +313,17 @@ class WebhookSettings(ApiModel):
     https://10.0.0.5:9443; the Service if left out. Outside a pod, nothing is registered without it."""
 
 
+class NodePrice(ApiModel):
+    """The price of the nodes with some labels."""
+
+    labels: Annotated[dict[LabelKey, LabelValue], Field(min_length=1, max_length=8)]
+    """The labels that a node must have, such as node.kubernetes.io/instance-type, topology.kubernetes.io/region and
+    karpenter.sh/capacity-type."""
+
+    hour: Annotated[Number, Field(ge=0)]
+    """The price of such a node for one hour."""
+
+
 class PriceSettings(ApiModel):
     """The prices by which the dashboard and the metrics show costs."""
 
@@ -326,6 +338,13 @@ class PriceSettings(ApiModel):
 
     discount: Annotated[Number, Field(ge=0, le=1)] = 0.0
     """The share of both prices that you do not pay, such as 0.3 for committed use."""
+
+    nodes: Annotated[tuple[NodePrice, ...], Field(max_length=1000)] = ()
+    """Prices of nodes by their labels; the first entry that matches counts. The price of any other node is that of its
+    CPU and memory."""
+
+    open_cost: Annotated[str, Field(pattern=r"^https?://[^\s]+$", max_length=500)] | None = None
+    """The address of OpenCost's API, such as http://opencost.opencost:9003, whose costs of nodes replace those above."""
 
     @property
     def paid_share(self) -> float:

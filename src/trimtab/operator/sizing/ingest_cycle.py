@@ -130,7 +130,9 @@ class IngestCycle:
             self._record_usage_ratios(workload)
         self._view_publisher.sync(cluster_state.list_workloads())
         self._cost_gauges.update(
-            self._view_publisher.views.read().values(), self._policy_resolver.config.prices
+            self._view_publisher.views.read().values(),
+            self._policy_resolver.config.prices,
+            nodes=cluster_state.nodes,
         )
 
     def _record_usage_ratios(self, workload: Workload) -> None:

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import structlog
 
@@ -216,6 +217,7 @@ class LiveBackend:
                 own := pods_by_node.get(node.name, []),
                 used,
                 reports.get(node.name),
+                cost=views.node_cost(node),
                 last_sample=self._current_usage.find_last_sample((pod.namespace, pod.name) for pod in own),
                 now=now,
             )
@@ -255,6 +257,8 @@ class LiveBackend:
                 for node in view.nodes
             ),
             to_save=sum(row.saving for row in view.rows if row.saving > 0),
+            nodes=view.totals.node_cost if view.totals else None,
+            nodes_at_first=trend.first_node_cost,
         )
         problem, today = view.problem, dict[str, int]()
         latest: tuple[HistoryEntry, ...] = ()
@@ -273,6 +277,7 @@ class LiveBackend:
             at=view.observed_at,
             cpu=trend.plot("cpu"),
             memory=trend.plot("memory"),
+            cost=trend.plot_cost(prices.currency, partial(_price_resources, prices)),
             money=money,
             states=count_states(view.rows),
             risks=dict(Counter(risk for row in view.rows for risk in row.risks)),
@@ -446,6 +451,7 @@ def _sum_totals(nodes: Sequence[NodeSummary], *, now: float) -> ClusterTotals:
         memory_requested=sum(node.memory_requested for node in nodes),
         memory_used=sum(memory) if memory else None,
         memory_allocatable=sum(node.memory for node in nodes),
+        node_cost=sum(node.cost or 0.0 for node in nodes),
     )
 
 

@@ -36,19 +36,25 @@ COLUMNS: Mapping[str, NodeColumn] = {
 }
 
 
+_AMOUNTS: Mapping[str, Callable[[NodeSummary], float]] = {
+    "pods": lambda node: node.pods,
+    "cost": lambda node: node.cost or 0.0,
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeQuery(SortedQuery):
     """The query of a viewer for nodes; invalid values become the defaults."""
 
     sort: str = DEFAULT
-    """The sort column, name, pods or one of `COLUMNS`, with a leading - for descending order."""
+    """The sort column, name, pods, cost or one of `COLUMNS`, with a leading - for descending order."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> NodeQuery:
         sort = given.get("sort", DEFAULT)
         return cls(
             text=given.get("q", "")[:200].strip(),
-            sort=sort if sort.removeprefix("-") in {*COLUMNS, "name", "pods"} else DEFAULT,
+            sort=sort if sort.removeprefix("-") in {*COLUMNS, *_AMOUNTS, "name"} else DEFAULT,
             page=parse_page(given),
         )
 
@@ -86,8 +92,8 @@ def select_page(nodes: Sequence[NodeSummary], query: NodeQuery) -> NodePage:
     found.sort(key=lambda node: node.name)
     if query.column == "name":
         found = found[::-1] if query.descending else found
-    elif query.column == "pods":
-        found.sort(key=lambda node: node.pods, reverse=query.descending)
+    elif amount := _AMOUNTS.get(query.column):
+        found.sort(key=amount, reverse=query.descending)
     else:
         share = query.heat.share
         known = [node for node in found if share(node) is not None]

@@ -113,6 +113,7 @@ def build_node_summary(
     used: Mapping[PodName, PodUsageSample],
     report: NodeReport | None,
     *,
+    cost: float | None = None,
     last_sample: float | None,
     now: float,
 ) -> NodeSummary:
@@ -148,6 +149,7 @@ def build_node_summary(
         cpu_covered=covered.cpu / 1000,
         memory_covered=float(covered.memory),
         last_sample=None if is_known else last_sample,
+        cost=cost,
         pods=len(own),
         reported=report.reported_at if report else None,
         pressure=dict(current_report.pressure) if current_report else {},

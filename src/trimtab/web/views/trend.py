@@ -6,6 +6,7 @@ a year takes no more space than a day.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
@@ -25,6 +26,8 @@ class ClusterTotals(NamedTuple):
     memory_requested: float
     memory_used: float | None
     memory_allocatable: float
+    node_cost: float | None = None
+    """The monthly cost of the nodes; None if it was not recorded yet."""
 
 
 class _TrendState(msgspec.Struct, frozen=True, array_like=True):
@@ -64,6 +67,30 @@ class Trend:
             unit="cores" if resource == "cpu" else "bytes",
             times=tuple(each.at for each in self.samples),
             curves=(curve(CurveRole.ALLOCATABLE), curve(CurveRole.REQUESTED), curve(CurveRole.USED)),
+        )
+
+    @property
+    def first_node_cost(self) -> float | None:
+        """The first recorded cost of the nodes; None if there is none."""
+        return next((each.node_cost for each in self.samples if each.node_cost is not None), None)
+
+    def plot_cost(self, currency: str, price: Callable[[float, float], float]) -> Plot:
+        """Build the plot of monthly costs; `price` returns that of cores and bytes."""
+        return Plot(
+            unit=f"{currency} a month",
+            times=tuple(each.at for each in self.samples),
+            curves=(
+                Curve(
+                    role=CurveRole.ALLOCATABLE,
+                    name="nodes",
+                    values=tuple(each.node_cost for each in self.samples),
+                ),
+                Curve(
+                    role=CurveRole.REQUESTED,
+                    name="requested",
+                    values=tuple(price(each.cpu_requested, each.memory_requested) for each in self.samples),
+                ),
+            ),
         )
 
     def state(self) -> bytes:
