@@ -111,14 +111,11 @@ def is_in_effect(pod: Pod, sizes: Sizes) -> bool:
         return False
     # A kubelet that reports no resources in the status would keep a change waiting forever: the spec alone decides
     # then.
-    applied = {
-        state.name: state.actual_resources
-        for state in pod.container_statuses
-        if state.actual_resources and state.name in sizes
-    }
-    return all(
-        resources == sizes[name] or _is_close(resources, sizes[name]) for name, resources in applied.items()
-    )
+    for state in pod.container_statuses:
+        applied, wanted = state.actual_resources, sizes.get(state.name)
+        if applied and wanted is not None and applied != wanted and not _is_close(applied, wanted):
+            return False
+    return True
 
 
 def has_template_size(pod: Pod, template: Sizes) -> bool:

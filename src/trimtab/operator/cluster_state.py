@@ -211,7 +211,7 @@ class ClusterState:
 
     def list_hpas(self, workload: Workload) -> list[HorizontalPodAutoscaler]:
         """Return the HPAs that scale a workload, or one that it owns."""
-        return self._find_scalers(self.hpas, workload)
+        return self._find_scalers(self.hpas, workload) if len(self.hpas) else []
 
     def list_vpas(self, key: WorkloadKey) -> list[VerticalPodAutoscaler]:
         """Return the VPAs that target a workload, existing or not, or one that it owns."""

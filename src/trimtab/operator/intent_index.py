@@ -133,7 +133,8 @@ class CompetingControllers:
 
     def controlling_intent_name(self, key: WorkloadKey) -> str:
         """Return the name of the Intent that controls a workload; empty if there is none."""
-        owner = self._enabled_intent_index.controlling_intent(key) if self._enabled_intent_index else None
+        index = self._enabled_intent_index
+        owner = index.controlling_intent(key) if index else None
         return str(owner) if owner else ""
 
     def intent_targets(self) -> set[WorkloadKey]:

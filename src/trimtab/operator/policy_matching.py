@@ -25,7 +25,7 @@ from typing import Literal
 from trimtab.api.meta import LabelSelector, LabelSelectorOperator
 from trimtab.kube.cache.projection import Labels
 from trimtab.kube.kinds.policies import Policy
-from trimtab.kube.kinds.workloads import Workload
+from trimtab.kube.kinds.workloads import Workload, qualify_kind
 
 Label = tuple[str, str]
 _IndexField = Literal["namespace", "namespace_label", "workload_label"]
@@ -78,7 +78,7 @@ class PolicyMatcher:
 
     def match(self, workload: Workload) -> MatchingPolicies:
         """Return the policies that select a workload, the winning one first."""
-        kind, namespace, _ = workload.key
+        kind, namespace = qualify_kind(workload.resource.kind, workload.resource.group), workload.namespace
         group = self._groups.get((namespace, kind))
         if group is None:
             group = self._groups[namespace, kind] = self._build_group(namespace, kind)

@@ -23,7 +23,7 @@ from trimtab.kube.kinds.pods import Container, Pod
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.kube.rest.object_client import ObjectClient
 from trimtab.operator.cluster_state import ClusterState
-from trimtab.operator.policy.resolver import PolicyResolver
+from trimtab.operator.policy.resolver import EffectivePolicy, PolicyResolver
 from trimtab.operator.policy.status import WorkloadOutcome
 from trimtab.operator.policy.status_writer import PolicyStatusWriter
 from trimtab.sizing.evidence import Evidence
@@ -214,14 +214,18 @@ class WorkloadViewPublisher:
         """Set the evidence of a workload for its next views."""
         self._evidence[key] = evidence
 
-    def publish(self, key: WorkloadKey) -> None:
-        """Publish the current state of a workload, or remove its view if it no longer exists."""
+    def publish(self, key: WorkloadKey, policy: EffectivePolicy | None = None) -> None:
+        """Publish the current state of a workload, or remove its view if it no longer exists.
+
+        `policy` is the policy of the workload if the caller has just resolved it.
+        """
         workload = self._cluster_state.get(key)
         # A VPA may name a ReplicaSet of a Deployment: it is reconciled, but the Deployment is what users see.
         if workload is None or (workload.owner and self._cluster_state.find_top_owner(key) != key):
             self._remove(key)
             return
-        pods, policy = self._cluster_state.list_pods(workload), self._policy_resolver.resolve(workload)
+        pods = self._cluster_state.list_pods(workload)
+        policy = policy or self._policy_resolver.resolve(workload)
         intent = self._controlling_intent_name(key)
         sync = self._policy_resolver.pod_sync(workload, policy, pods, intent=intent)
         self.views.publish(

@@ -42,11 +42,11 @@ from trimtab.sizing.constraints import (
     merge_limit_ranges,
     remaining_quota,
 )
-from trimtab.sizing.evidence import Evidence, Heap, needed_memory
+from trimtab.sizing.evidence import Evidence, Heap
 from trimtab.sizing.guards.heap import detect_heap
 from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.sizing.proposal import goal_settings, percentile_settings
-from trimtab.sizing.recommend import recommend_pod
+from trimtab.sizing.recommend import Needs, recommend_pod
 from trimtab.sizing.recommendation import Factor, Recommendation
 from trimtab.sizing.strategy import has_setting
 from trimtab.usage.pod_ownership import WorkloadContainer
@@ -222,11 +222,11 @@ def list_sized_containers(workload: Workload, pods: Sequence[Pod]) -> list[Workl
     sources = [workload.containers]
     if workload.kind != "CronJob":
         # Pods differ during a rollout, and the order of a set is another in every process.
-        sources += sorted(
-            {pod.containers for pod in pods}, key=lambda containers: [each.name for each in containers]
-        )
+        variants = {pod.containers for pod in pods}
+        sources += sorted(variants, key=lambda containers: [each.name for each in containers])
     names = dict.fromkeys(each.name for containers in sources for each in containers if each.role != "init")
-    return [WorkloadContainer.from_workload(workload.key, name) for name in names]
+    key = workload.key
+    return [WorkloadContainer.from_workload(key, name) for name in names]
 
 
 def count_containers_per_pod(workload: Workload, pods: Sequence[Pod]) -> int:
@@ -267,13 +267,25 @@ def recommend_workload(
         for name, found in known.items()
     }
     evidence = _add_heaps({name: found.evidence for name, found in known.items()}, workload, pods)
+    needs: Needs = {}
     recommendations = recommend_pod(
-        containers, proposals=proposals, evidence=evidence, rules=rules, constraints=constraints, now=now
+        containers,
+        proposals=proposals,
+        evidence=evidence,
+        rules=rules,
+        constraints=constraints,
+        now=now,
+        needs=needs,
     )
     return WorkloadRecommendation(
-        recommendations=tuple(each for each in recommendations if _is_sized(each.container, containers)),
+        # Init containers have no size in effect.
+        recommendations=tuple(each for each in recommendations if each.container in effective),
         evidence=evidence,
-        needed_memory=_find_needed_memory(containers, evidence, rules, now),
+        needed_memory={
+            name: needs[name, "memory"].safe_amount
+            for name, each in evidence.items()
+            if each.has_measured_memory
+        },
         is_urgent=any(
             _is_oom_relief(each, container, evidence.get(each.container), now)
             for each, container in zip(recommendations, containers, strict=True)
@@ -329,22 +341,6 @@ def _resolve_heap(hint: HeapFlags, limits: StartLimits) -> Heap | None:
     ):
         return found
     return Heap(max(found.max_bytes, limit), f"{found.source}, with an unknown limit at its start")
-
-
-def _is_sized(name: str, containers: Sequence[Container]) -> bool:
-    return any(each.name == name and each.role != "init" for each in containers)
-
-
-def _find_needed_memory(
-    containers: Sequence[Container], evidence: Mapping[str, Evidence], rules: PolicyRules, now: float
-) -> dict[str, int]:
-    """Return the memory that each container is known to need."""
-    found = {
-        each.name: needed_memory(each, evidence=evidence[each.name], rules=rules, now=now)
-        for each in containers
-        if each.name in evidence
-    }
-    return {name: need for name, need in found.items() if need is not None}
 
 
 def was_just_killed(evidence: Evidence, now: float) -> bool:

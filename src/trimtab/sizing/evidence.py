@@ -100,6 +100,11 @@ class Evidence(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return min(self.run_seconds, between) if self.is_long_running else between
 
     @property
+    def has_measured_memory(self) -> bool:
+        """True if the memory of the container was ever measured, by a sample or by an OOM kill."""
+        return self.memory_peak is not None or bool(self.kills)
+
+    @property
     def last_kill_at(self) -> float | None:
         """The time of the last OOM kill; None if there was none."""
         return max((kills.last for kills in self.kills), default=None)
@@ -210,9 +215,15 @@ def needed_memory(container: Container, *, evidence: Evidence, rules: PolicyRule
     A short history or a gap in the samples is no amount, so it is not part of this answer: it forbids a new
     decrease, but must not stop a revert to an earlier size.
     """
-    if evidence.memory_peak is None and not evidence.kills:
+    if not evidence.has_measured_memory:
         return None
-    found = safe_minimums(sized_resource(container, "memory", evidence=evidence, rules=rules, now=now))
+    return largest_known(
+        safe_minimums(sized_resource(container, "memory", evidence=evidence, rules=rules, now=now))
+    )
+
+
+def largest_known(found: Iterable[SafeMinimum]) -> int:
+    """Return the largest amount below which a limit must not be; reasons without an amount do not count."""
     return max(
         (
             each.amount

@@ -28,7 +28,7 @@ from trimtab.api.quantity import MIB, ResourceName
 from trimtab.kube.kinds.pod_requests import is_guaranteed, qos_class
 from trimtab.kube.kinds.pods import Container, RequestLimit, Resources
 from trimtab.sizing.constraints import Constraints, sum_other_containers
-from trimtab.sizing.evidence import Evidence, SafeMinimum, is_oom_prone
+from trimtab.sizing.evidence import Evidence, SafeMinimum, is_oom_prone, largest_known
 from trimtab.sizing.guards import limits, requests
 from trimtab.sizing.guards.context import (
     ExplanationBuilder,
@@ -52,12 +52,8 @@ LARGEST_STEP = "largest step"
 DEADBAND_GUARDS: tuple[tuple[str, Guard], ...] = (("deadband", requests.apply_deadband),)
 MINIMUM_CHANGE_GUARDS: tuple[tuple[str, Guard], ...] = (("minimum change", requests.apply_minimum_change),)
 STEP_GUARDS: tuple[tuple[str, Guard], ...] = ((LARGEST_STEP, requests.apply_largest_step),)
-ROUNDING_GUARDS: tuple[tuple[str, Guard], ...] = (("rounding", requests.apply_rounding),)
 OOM_GUARDS: tuple[tuple[str, Guard], ...] = (("OOM kills", raise_after_kills),)
-SHAPING_GUARDS: dict[ResourceName, tuple[tuple[str, Guard], ...]] = {
-    "cpu": (*STEP_GUARDS, *ROUNDING_GUARDS),
-    "memory": (*STEP_GUARDS, *OOM_GUARDS, *ROUNDING_GUARDS),
-}
+ROUNDING_GUARDS: tuple[tuple[str, Guard], ...] = (("rounding", requests.apply_rounding),)
 CAP_GUARDS: tuple[tuple[str, Guard], ...] = (
     # The caps come after rounding, which may lift an amount above them.
     ("bounds", requests.apply_bounds),
@@ -66,10 +62,10 @@ CAP_GUARDS: tuple[tuple[str, Guard], ...] = (
     ("node capacity", requests.apply_node_capacity),
     ("quota", requests.apply_quota),
 )
-POLICY_LIMIT_GUARDS: tuple[tuple[str, limits.LimitGuard], ...] = (
-    ("policy", limits.follow_policy),
-    ("QoS", limits.keep_guaranteed),
-)
+REQUEST_GUARDS: dict[ResourceName, tuple[tuple[str, Guard], ...]] = {
+    "cpu": (*STEP_GUARDS, *ROUNDING_GUARDS, *CAP_GUARDS),
+    "memory": (*STEP_GUARDS, *OOM_GUARDS, *ROUNDING_GUARDS, *CAP_GUARDS),
+}
 LIMIT_CAP_GUARDS: tuple[tuple[str, limits.LimitGuard], ...] = (
     ("minimum", limits.keep_needed_limit),
     ("LimitRange", limits.apply_limit_range),
@@ -77,6 +73,12 @@ LIMIT_CAP_GUARDS: tuple[tuple[str, limits.LimitGuard], ...] = (
     ("ratio", limits.apply_ratio),
     ("alignment", limits.align_request),
 )
+LIMIT_GUARDS: tuple[tuple[str, limits.LimitGuard], ...] = (
+    ("policy", limits.follow_policy),
+    ("QoS", limits.keep_guaranteed),
+    *LIMIT_CAP_GUARDS,
+)
+_CAPS = frozenset(name for name, _ in (*CAP_GUARDS, *LIMIT_CAP_GUARDS))
 
 
 class RequestNeed(msgspec.Struct, frozen=True, gc=False):
@@ -87,6 +89,8 @@ class RequestNeed(msgspec.Struct, frozen=True, gc=False):
     """The least amount of the limit."""
     utilization_floor: int
     """The least request with which an autoscaler keeps its replicas; 0 without one."""
+    safe_amount: int
+    """The amount that the container is known to need; a short history or a gap in the samples is no amount."""
 
 
 Needs = dict[tuple[str, ResourceName], RequestNeed]
@@ -116,17 +120,15 @@ def apply_guards(
 def _compute_pair(
     context: GuardContext, need: RequestNeed, trail: ExplanationBuilder
 ) -> RequestLimitPair | NoChange:
-    shaped, _ = _run_guards(SHAPING_GUARDS[context.resource], need.request, context, trail)
-    amount, is_capped = _run_guards(CAP_GUARDS, shaped, context, trail)
+    amount, last = _run_guards(REQUEST_GUARDS[context.resource], need.request, context, trail)
     if isinstance(amount, NoChange):
         return amount
     pair = RequestLimitPair(amount, context.limit, need.limit_floor)
-    limited, _ = _run_limit_guards(POLICY_LIMIT_GUARDS, pair, context, trail)
-    found, is_adapted = _run_limit_guards(LIMIT_CAP_GUARDS, limited, context, trail)
+    found, last_for_limit = _run_limit_guards(LIMIT_GUARDS, pair, context, trail)
     if isinstance(found, NoChange):
         return found
     # A pair that no cap changed has just passed each of them.
-    if (is_capped or is_adapted) and (conflict := check_conflict(found, context)):
+    if (last in _CAPS or last_for_limit in _CAPS) and (conflict := check_conflict(found, context)):
         return conflict
     # An autoscaler measures usage as a share of the request: below this amount it would add replicas for the
     # same load.
@@ -143,6 +145,7 @@ def _compute_need(context: GuardContext, strategy: str, trail: ExplanationBuilde
         _compute_request(context, floors, strategy, trail),
         limit_floor=max((floor.amount for floor in floors if floor.binds_limit), default=0),
         utilization_floor=max((floor.amount for floor in floors if floor.name == UTILIZATION), default=0),
+        safe_amount=largest_known(floors),
     )
 
 
@@ -218,39 +221,37 @@ def _run_guards(
     amount: int | NoChange,
     context: GuardContext,
     trail: ExplanationBuilder,
-) -> tuple[int | NoChange, bool]:
-    """Return the amount after all guards, and whether any of them changed it."""
-    is_changed = False
+) -> tuple[int | NoChange, str]:
+    """Return the amount after all guards, and the name of the last one that changed it."""
+    last = ""
     if isinstance(amount, NoChange):
-        return amount, is_changed
+        return amount, last
     for name, guard in guards:
         answer = guard(amount, context)
         if answer is None:
             continue
         if isinstance(answer, NoChange):
-            return answer, True
+            return answer, name
         trail.add_step(context, name, amount, answer.amount, why=answer.why, source=answer.source)
-        amount, is_changed = answer.amount, True
-    return amount, is_changed
+        amount, last = answer.amount, name
+    return amount, last
 
 
 def _run_limit_guards(
     guards: tuple[tuple[str, limits.LimitGuard], ...],
-    pair: RequestLimitPair | NoChange,
+    pair: RequestLimitPair,
     context: GuardContext,
     trail: ExplanationBuilder,
-) -> tuple[RequestLimitPair | NoChange, bool]:
-    """Return the pair after all guards, and whether any of them answered."""
-    has_answer = False
-    if isinstance(pair, NoChange):
-        return pair, has_answer
+) -> tuple[RequestLimitPair | NoChange, str]:
+    """Return the pair after all guards, and the name of the last one that answered."""
+    last = ""
     for name, guard in guards:
         answer = guard(pair, context)
         if answer is None:
             continue
         if isinstance(answer, NoChange):
-            return answer, True
-        why, source, has_answer = answer.why, answer.source, True
+            return answer, name
+        why, source, last = answer.why, answer.source, name
         if answer.limit != pair.limit:
             trail.add_step(context, f"limit {name}", pair.limit, answer.limit, why=why, source=source)
         if answer.request != pair.request:
@@ -258,7 +259,7 @@ def _run_limit_guards(
         if (answer.request, answer.limit) == (pair.request, pair.limit):
             trail.add_unchanged(context, f"limit {name}", pair.limit, why=why, source=source)
         pair = RequestLimitPair(answer.request, answer.limit, pair.floor)
-    return pair, has_answer
+    return pair, last
 
 
 _NO_PROPOSAL = Proposal(strategy="none")
@@ -309,11 +310,17 @@ def recommend_pod(
     rules: PolicyRules,
     constraints: Constraints,
     now: float,
+    needs: Needs | None = None,
 ) -> tuple[Recommendation, ...]:
-    """Return the recommendations for all containers of a pod, each beside the results for those before it."""
-    pod = tuple(containers)
+    """Return the recommendations for all containers of a pod, each beside the results for those before it.
 
-    needs: Needs = {}
+    `needs` is filled with the needs behind them.
+    """
+    pod = tuple(containers)
+    known: Needs = {} if needs is None else needs
+    constraints = msgspec.structs.replace(
+        constraints, qos_class=constraints.qos_class or qos_class([one.resources for one in pod])
+    )
 
     def recommend_by(
         by: PolicyRules, new_trail: Callable[[tuple[Factor, ...]], ExplanationBuilder]
@@ -325,7 +332,7 @@ def recommend_pod(
             rules=by,
             constraints=constraints,
             now=now,
-            needs=needs,
+            needs=known,
             new_trail=new_trail,
         )
 
@@ -374,7 +381,6 @@ def _recommend_each(
     new_trail: Callable[[tuple[Factor, ...]], ExplanationBuilder],
 ) -> tuple[Recommendation, ...]:
     pod = list(containers)
-    qos = constraints.qos_class or qos_class(one.resources for one in pod)
     quota = constraints.quota
     found = []
     for index, container in enumerate(pod):
@@ -386,7 +392,6 @@ def _recommend_each(
             rules=rules,
             constraints=msgspec.structs.replace(
                 constraints,
-                qos_class=qos,
                 other_containers=sum_other_containers(pod, container.name),
                 quota=quota,
             ),

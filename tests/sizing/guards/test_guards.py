@@ -49,12 +49,10 @@ from trimtab.sizing.guards.requests import round_up
 from trimtab.sizing.policy_rules import PolicyRules, ResourceRules
 from trimtab.sizing.proposal import Proposal, ResourceTarget
 from trimtab.sizing.recommend import (
-    CAP_GUARDS,
     DEADBAND_GUARDS,
-    LIMIT_CAP_GUARDS,
+    LIMIT_GUARDS,
     MINIMUM_CHANGE_GUARDS,
-    POLICY_LIMIT_GUARDS,
-    SHAPING_GUARDS,
+    REQUEST_GUARDS,
     recommend_container,
     recommend_pod,
 )
@@ -998,9 +996,7 @@ def test_documentation_lists_every_guard() -> None:
     tables: list[tuple[tuple[str, object], ...]] = [
         DEADBAND_GUARDS,
         MINIMUM_CHANGE_GUARDS,
-        *SHAPING_GUARDS.values(),
-        CAP_GUARDS,
-        POLICY_LIMIT_GUARDS,
-        LIMIT_CAP_GUARDS,
+        *REQUEST_GUARDS.values(),
+        LIMIT_GUARDS,
     ]
     assert [name for table in tables for name, _ in table if name not in page] == []

@@ -147,7 +147,7 @@ class SizingReconciler:
             finally:
                 # Even after an error: one workload that always fails must not hold back the status of its policy.
                 self._status_writer.mark_reconciled(key)
-                self._view_publisher.publish(key)
+                self._view_publisher.publish(key, policy)
         return again
 
     async def _update_vpas(
@@ -338,9 +338,9 @@ class SizingReconciler:
         now: float,
     ) -> ReconcileResult | None:
         """Change the workload towards its recommendation, as far as that is permitted."""
-        config = self._policy_resolver.config
-        hold, intent = resolve_hold(workload, config), self._controlling_intent_name(workload.key)
-        vpa = self._cluster_state.active_vpa(workload.key)
+        key, config = workload.key, self._policy_resolver.config
+        hold, intent = resolve_hold(workload, config), self._controlling_intent_name(key)
+        vpa = self._cluster_state.active_vpa(key)
         desired = recommendation.to_desired_change(
             policy.update_strategy(config, now=now),
             can_resize_in_place=self._can_resize_in_place(),
@@ -358,7 +358,7 @@ class SizingReconciler:
         if hold and hold.sizes:
             desired = hold.apply_to(desired)
         result = await self._executor.reconcile(
-            workload.key,
+            key,
             desired,
             now=int(now),
             requester=Requester(

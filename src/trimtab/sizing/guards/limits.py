@@ -202,10 +202,12 @@ def apply_ratio(pair: RequestLimitPair, context: GuardContext) -> LimitStep | No
     """Keep the ratio of limit to request that the LimitRange admits: the limit gives way if it may, else the
     request.
     """
-    most = min(context.container_range.ratio, context.pod_range.ratio)
-    if pair.limit is None or pair.limit <= pair.request * most:
-        return None
     limit = pair.limit
+    if limit is None:
+        return None
+    most = min(context.container_range.ratio, context.pod_range.ratio)
+    if limit <= pair.request * most:
+        return None
     if not context.keeps_limit:
         # Rounded down to keep the ratio, but not below the request, which the API server would reject.
         admitted = max(round_down(context.resource, int(pair.request * most)), pair.request)
