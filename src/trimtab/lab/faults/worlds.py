@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from trimtab.api.optimizationpolicy import OptimizationPolicySpec
+from trimtab.api.optimizationpolicy import OptimizationPolicySpec, PolicyMode
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.lab.faults.companions import Companions, draw_companions, draw_intent_settings
@@ -221,7 +221,9 @@ def _is_managed(world: WorldSpec, key: WorkloadKey) -> bool:
         )
 
     found = [policy for _, policy in sorted(world.policies.items()) if selects(policy)]
-    return bool(found) and max(found, key=lambda policy: policy["weight"])["mode"] == "Auto"
+    # The policies of `trimtab simulate` may leave out what has a default.
+    specs = [OptimizationPolicySpec.model_validate(policy) for policy in found]
+    return bool(specs) and max(specs, key=lambda spec: spec.weight).mode is PolicyMode.AUTO
 
 
 def draw_world(seed: int) -> WorldSpec:
