@@ -1,7 +1,14 @@
 """The reported NodeMetric: its content, and that the API server accepts it."""
 
+import asyncio
+from typing import Any, cast
+
+import pytest
+from prometheus_client import CollectorRegistry
+
 from harness.builders.node_views import pod_view
 from trimtab.api.nodemetric import MetricCollectPolicy
+from trimtab.kube.rest.client import Client
 from trimtab.node.arbiter import KnobRef, KnobRequest, Value
 from trimtab.node.cgroups.knobs import CPU_SHARES, CPUSET_CPUS
 from trimtab.node.model import (
@@ -15,6 +22,7 @@ from trimtab.node.model import (
 )
 from trimtab.node.prediction import ResourceAmounts
 from trimtab.node.reporter import build_status
+from trimtab.node.reporter.reporter import Reporter
 from trimtab.node.series import SeriesStore
 
 MIB = 1 << 20
@@ -136,3 +144,49 @@ def test_report_truncates_long_knob_values_to_the_crd_maximum() -> None:
     assert some == "8-511"
     assert every_other.startswith("0,2,4,")
     assert shares.startswith("L3:0=65535 L3:1=65535 ")
+
+
+def test_report_has_the_windows_of_its_policy() -> None:
+    policy = MetricCollectPolicy.model_validate(
+        {"aggregateDurationSeconds": 60, "nodeAggregatePolicy": {"durations": ["2m"]}}
+    )
+    metric = build_status(VIEW, observed_node(300), policy, None, now=NOW).node_metric
+    assert metric is not None
+    assert metric.node_usage is not None
+    assert str(metric.node_usage.cpu) == "2695m"
+    assert [each.duration.seconds for each in metric.aggregated_node_usages] == [120]
+
+
+class OneNodeMetric:
+    """An API server with one NodeMetric, whose status can be written."""
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        self._spec = spec
+
+    async def get(self, *_: object) -> dict[str, Any]:
+        return {"spec": self._spec}
+
+    async def patch(self, *_: object, **__: object) -> None:
+        return None
+
+
+async def test_reporter_waits_for_the_interval_of_its_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 2:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr("trimtab.node.reporter.reporter.asyncio.sleep", sleep)
+    spec = {"metricCollectPolicy": {"reportIntervalSeconds": 300}}
+    reporter = Reporter(
+        cast("Client", OneNodeMetric(spec)),
+        "node-1",
+        lambda policy: build_status(VIEW, SeriesStore(), policy, None, now=NOW),
+        uid=lambda: "uid",
+        registry=CollectorRegistry(),
+    )
+    with pytest.raises(asyncio.CancelledError):
+        await reporter.run()
+    assert waits[1] == pytest.approx(300, rel=0.2)
