@@ -65,7 +65,10 @@ UNIT_TESTS = {
 
 def list_constructed(path: Path) -> Iterator[str]:
     """List the parts that a module constructs, under whatever name it imports them."""
-    tree = ast.parse(path.read_text())
+    text = path.read_text()
+    if not any(part in text for part in PARTS):
+        return  # without the time to parse it
+    tree = ast.parse(text)
     names = {
         alias.asname or alias.name: alias.name
         for node in ast.walk(tree)

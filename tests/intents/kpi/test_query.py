@@ -1,5 +1,7 @@
 """A KPI's query, filled in for a target: what the names hold cannot change what is asked."""
 
+import string
+
 import promql_parser as promql
 import pytest
 from hypothesis import given
@@ -16,6 +18,11 @@ from trimtab.usage.prometheus.template import QueryError, find_query_problem
 names = st.text(
     st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]) | st.just("\n"), min_size=1, max_size=20
 )
+
+ALPHANUMERIC = string.ascii_lowercase + string.digits
+ends = st.sampled_from(ALPHANUMERIC)
+object_names = ends | st.builds("{}{}{}".format, ends, st.text(ALPHANUMERIC + "-.", max_size=20), ends)
+"""Drawn in a third of the time of a regular expression."""
 
 
 def matchers(text: str) -> dict[str, str]:
@@ -49,7 +56,7 @@ def test_build_kpi_query_escapes_names_in_regex_matchers() -> None:
 
 @pytest.mark.parametrize("quote", ['"', "'", "`"])
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob", "Rollout"])
-@given(name=st.from_regex(r"[a-z0-9]([-a-z0-9.]{0,20}[a-z0-9])?", fullmatch=True))
+@given(name=object_names)
 def test_build_kpi_query_accepts_every_query_that_passed_its_check(kind: str, quote: str, name: str) -> None:
     query = f"sum(rate(hits{{pod=~{quote}$pods{quote},app={quote}$name{quote}}}[1m]))"
     assert find_query_problem(query) is None

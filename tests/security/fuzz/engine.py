@@ -115,7 +115,7 @@ def fuzz(
     with target.open() as run:
         for data in target.seeds:  # imports and compilation are not the cost of an input
             _run_once(run, data, target)
-        gc.collect()
+        gc.collect(1)
         coverage = LineCoverage() if guided else None
         for number in range(len(target.seeds) + inputs):
             is_seed = number < len(target.seeds)
