@@ -5,7 +5,8 @@ Names, annotations and answers of servers come from other people.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableMapping
+from typing import Any
 
 _FORMULA_STARTS = tuple("=+-@\t\r\n＝＋－＠")  # noqa: RUF001 - spreadsheets also take the full-width signs
 
@@ -28,6 +29,21 @@ def shorten(text: str, length: int) -> str:
     # Escapes are up to ten characters long, so the rest of a long text need not be escaped.
     printable = escape_invisible(text[: length + 1])
     return printable if len(printable) <= length else printable[: length - 1] + "…"
+
+
+def escape_event(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Escape the texts of a log line for a terminal, as a processor of structlog before the one that renders lines.
+
+    Messages of errors quote names and answers of others. Only tracebacks have several lines, which are indented so that
+    none looks like a line of the log.
+    """
+    escaped = {name: escape_invisible(value) for name, value in event.items() if isinstance(value, str)}
+    if "exception" in escaped:
+        escaped["exception"] = "\n".join(
+            f"  {escape_invisible(line)}" for line in event["exception"].splitlines()
+        )
+    event.update(escaped)
+    return event
 
 
 def escape_cells(row: Iterable[object]) -> list[object]:

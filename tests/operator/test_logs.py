@@ -103,3 +103,21 @@ def test_logs_are_text_on_a_terminal() -> None:
     assert "skipped" in stream.getvalue()
     assert "workload='Deployment shop/web'" in stream.getvalue()
     assert "\x1b" not in stream.getvalue()
+
+
+def test_console_log_neither_rewrites_the_terminal_nor_forges_lines() -> None:
+    """Messages of errors quote names and answers of others."""
+    hostile = "x\x1b[2J\x9b31m\r\n2026-01-01T00:00:00Z [info] forged\u202e"
+    stream = io.StringIO()
+    configure_logging(LogSettings(format=LogFormat.CONSOLE), stream=stream)
+    structlog.get_logger().warning(hostile, error=hostile, names=[hostile])
+    logging.getLogger("library").warning("got %s", hostile)
+    try:
+        int(hostile)
+    except ValueError:
+        structlog.get_logger().exception("failed")
+        logging.getLogger("library").exception("failed too")
+    lines = stream.getvalue().split("\n")
+    assert all(line.isprintable() for line in lines)
+    assert not [line for line in lines if line.startswith("2026-01-01")]
+    assert sum("forged" in line for line in lines) == 4

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import structlog
 import uvloop
 from cyclopts import Parameter
+from structlog.typing import Processor
 
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import is_running_in_pod, load_connection
@@ -17,6 +18,7 @@ from trimtab.kube.rest.rbac import SYSTEM_NAMESPACE
 from trimtab.memory_trim import limit_allocator_arenas
 from trimtab.node.agent import NodeAgent
 from trimtab.node.config import AgentSettings, parse_kubelet_url
+from trimtab.printable import escape_event
 
 
 def agent(
@@ -130,17 +132,18 @@ def agent(
 
 def _configure_logs(form: str) -> None:
     """Log to stderr as the operator does; importing its logging would triple the agent's memory."""
-    rendered = (
-        structlog.processors.JSONRenderer(default=str)
+    plain, colors = structlog.dev.plain_traceback, sys.stderr.isatty()
+    rendered: tuple[Processor, ...] = (
+        (structlog.processors.JSONRenderer(default=str),)
         if form == "json"
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        else (escape_event, structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain))
     )
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            rendered,
+            *rendered,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),

@@ -95,6 +95,10 @@ class KubeResponseError(Unreachable):
         )
 
 
+class ResponseTooLarge(KubeError):
+    """The response is larger than the limit of the request; the same request would fail again."""
+
+
 class Cause(msgspec.Struct, frozen=True):
     """A reason that the server gave, usually a field and the problem with it."""
 

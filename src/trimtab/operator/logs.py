@@ -15,6 +15,7 @@ import structlog
 from structlog.typing import Processor
 
 from trimtab.operator.config.model import LogFormat, LogSettings
+from trimtab.printable import escape_event
 
 
 def configure_logging(logs: LogSettings, *, stream: TextIO | None = None) -> None:
@@ -58,4 +59,5 @@ def _build_renderers(form: LogFormat, stream: TextIO) -> list[Processor]:
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
     # structlog's default formatter prints local variables, which may contain tokens and passwords.
     plain = structlog.dev.plain_traceback
-    return [structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=plain)]
+    lines = structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=plain)
+    return [structlog.processors.format_exc_info, escape_event, lines]

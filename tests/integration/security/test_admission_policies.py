@@ -229,7 +229,8 @@ def _other_patches(resource: Resource, namespace: str) -> dict[str, tuple[PatchT
     """Return an attack by each other type of patch, and odd names of annotations."""
     pod_path = "/spec/jobTemplate/spec/template/spec" if resource.kind == "CronJob" else "/spec/template/spec"
     kind = {"apiVersion": resource.api_version, "kind": resource.kind}
-    named = kind | {"metadata": {"name": "web", "namespace": namespace}}
+    metadata = {"name": "web", "namespace": namespace}
+    named: Object = kind | {"metadata": metadata}
     evil = {"name": "web", "image": "evil", "resources": SIZE}
     applied = named | in_template(resource, in_pod(containers=[evil]))
     return {
@@ -261,7 +262,7 @@ def _other_patches(resource: Resource, namespace: str) -> dict[str, tuple[PatchT
         "apply": (PatchType.APPLY, applied),
         "apply, finalizer": (
             PatchType.APPLY,
-            named | {"metadata": named["metadata"] | {"finalizers": ["trimtab.io/evil"]}},
+            named | {"metadata": {**metadata, "finalizers": ["trimtab.io/evil"]}},
         ),
         "upper case": (PatchType.MERGE, {"metadata": {"annotations": {"Trimtab.io/evil": "x"}}}),
         "another domain": (PatchType.MERGE, {"metadata": {"annotations": {"trimtab.io.evil.com/a": "x"}}}),

@@ -16,10 +16,10 @@ from typing import Any, Self, TypeVar, overload
 import msgspec
 
 from trimtab.kube.auth import Connection
-from trimtab.kube.errors import Conflict, Gone, NotFound, decode_response
+from trimtab.kube.errors import Conflict, Gone, NotFound, ResponseTooLarge, decode_response
 from trimtab.kube.rest.resources import JSON, PODS, Resource
 from trimtab.kube.rest.retry import RateLimiter, RetryPolicy
-from trimtab.kube.rest.transport import Transport, is_remote
+from trimtab.kube.rest.transport import MAX_RESPONSE_BYTES, Transport, is_remote
 from trimtab.kube.rest.watched_namespaces import WatchedNamespaces
 
 T = TypeVar("T")
@@ -45,6 +45,10 @@ class _List(msgspec.Struct, frozen=True, gc=False):
 
 
 _OBJECT = msgspec.json.Decoder(Object)
+MAX_PAGE_BYTES = 32 << 20
+"""The size of a page of a list above which smaller pages are requested."""
+MAX_LIST_BYTES = 1 << 30
+"""The maximum size of a list that is requested in a single page."""
 _PAGE = msgspec.json.Decoder(_Page)
 _LIST = msgspec.json.Decoder(_List)
 
@@ -158,12 +162,24 @@ class Client:
                 ):
                     yield page
             return
-        params = {"limit": str(limit)} | selector_params(labels, fields)
+        params = selector_params(labels, fields)
+        size = limit
         while True:
             try:
                 page, following = await self._transport.request(
-                    "GET", resource.path(namespace=namespace), params=params, accept=accept, read=_split_page
+                    "GET",
+                    resource.path(namespace=namespace),
+                    params={"limit": str(size), **params},
+                    accept=accept,
+                    max_bytes=MAX_PAGE_BYTES if size else MAX_LIST_BYTES,
+                    read=_split_page,
                 )
+            except ResponseTooLarge:
+                # Objects of a megabyte each, of which a tenant may create hundreds, would fill the memory.
+                if size <= 1:
+                    raise
+                size //= 2
+                continue
             except Gone as error:
                 if consistent or error.continue_token in {"", params.get("continue")}:
                     raise
@@ -173,6 +189,7 @@ class Client:
             if not following:
                 return
             params["continue"] = following
+            size = min(limit, 2 * size)
 
     async def list_objects(
         self, resource: Resource, *, namespace: str | None = None, labels: str = "", fields: str = ""
@@ -423,10 +440,13 @@ class Client:
         *,
         params: Mapping[str, str] | None = None,
         accept: str = JSON,
+        max_bytes: int = MAX_RESPONSE_BYTES,
         read: Callable[[bytes], T],
     ) -> T:
         """Request a path that is not a resource, such as discovery or an aggregated API, and decode the response."""
-        return await self._transport.request(method, path, params=params, accept=accept, read=read)
+        return await self._transport.request(
+            method, path, params=params, accept=accept, max_bytes=max_bytes, read=read
+        )
 
     async def _write(
         self,

@@ -20,6 +20,7 @@ from trimtab.kube.errors import (
     ConfigError,
     KubeError,
     KubeResponseError,
+    ResponseTooLarge,
     TimedOut,
     Unreachable,
     decode_response,
@@ -36,6 +37,9 @@ _MAX_CONCURRENT_REQUESTS = 64
 
 _TOTAL_TIMEOUT_FACTOR = 20.0
 """The total time of a response as a multiple of the longest silence, so that a response that trickles ends too."""
+
+MAX_RESPONSE_BYTES = 64 << 20
+"""The maximum size of a response; the largest object has a few megabytes."""
 
 _STREAM_BUFFER = 512 << 10
 _SMALL_CHUNK_BYTES = 64 << 10
@@ -85,6 +89,7 @@ class Transport:
         content_type: str = JSON,
         accept: str = JSON,
         repeatable: bool = True,
+        max_bytes: int = MAX_RESPONSE_BYTES,
         read: Callable[[bytes], T],
     ) -> T:
         """Send a request, retry where it helps, and return the decoded body of the response."""
@@ -102,7 +107,7 @@ class Transport:
                     async with self._http.exchange(
                         method, path, params=params, body=body, headers=headers, timeout=timeout
                     ) as response:
-                        content = await response.read()
+                        content = await _read_content(response, max_bytes, request=f"{method} {path}")
                 return decode_response(content, read, request=f"{method} {path}")
             except KubeError as error:
                 delay = self._retry.delay(error, attempt=attempt, repeatable=repeatable, rng=self._rng)
@@ -153,6 +158,17 @@ class Transport:
 
     async def _limit_rate(self) -> None:
         await asyncio.sleep(self._rate.reserve(asyncio.get_running_loop().time()))
+
+
+async def _read_content(response: aiohttp.ClientResponse, max_bytes: int, *, request: str) -> bytes:
+    """Return the body of a response; refuse one that is larger than this, also unpacked."""
+    pieces, size = [], 0
+    while piece := await response.content.readany():
+        size += len(piece)
+        if size > max_bytes:
+            raise ResponseTooLarge(f"{request}: the response has more than {max_bytes:,} bytes")
+        pieces.append(piece)
+    return b"".join(pieces)
 
 
 def is_remote(connection: Connection) -> bool:

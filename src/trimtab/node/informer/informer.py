@@ -37,6 +37,9 @@ from trimtab.timing import Interval, LogOnce, is_recent
 
 log = structlog.get_logger(__name__)
 
+MAX_KUBELET_BYTES = 64 << 20
+"""The maximum size of the list of the pods of a node, of which a kubelet has at most a few hundred."""
+
 RESYNC_SECONDS = 10.0
 """The seconds after which the kubelet is polled and the cgroups are listed in any case."""
 KUBELET_FRESH_SECONDS = 35.0
@@ -164,7 +167,9 @@ class NodeInformer:
         while True:
             self._change_event.clear()
             try:
-                self.update_from_kubelet(await kubelet.request("GET", "/pods", read=bytes), clock())
+                # An unverified kubelet may be anybody, who must not fill the memory of the agent.
+                pods = await kubelet.request("GET", "/pods", max_bytes=MAX_KUBELET_BYTES, read=bytes)
+                self.update_from_kubelet(pods, clock())
                 self._kubelet_errors.clear()
             except (KubeError, *DECODE_ERRORS) as error:
                 if self._kubelet_errors.is_new(describe(error)):
