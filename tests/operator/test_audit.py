@@ -346,3 +346,16 @@ async def test_audit_records_an_oom_kill_once_after_a_restart_and_by_two_replica
     ]
     assert entries[0].why.startswith("OOM-killed ")
     assert len({each.event_key for each in entries}) == 2
+
+
+async def test_audit_reports_an_abandoned_change_once_by_each_process(store: Store) -> None:
+    """A process that was restarted has nothing in memory by which to tell that the change was left."""
+    world = World(template={"web": resources(100, 64)}, replicas=2)
+    first = AuditedWorld(world, store, may_annotate=True)
+    wanted = desired_change({"web": resources(100, 40)}, canary=QUICK, needed_memory={"web": 0})
+    await first.executor.reconcile(KEY, wanted, now=world.now)
+    left = await world.get_workload(KEY)
+    for audited_world in (first, first, AuditedWorld(world, store, may_annotate=True)):
+        audited_world.recorder.record_abandoned_change(left)
+    reasons = [reason for _, reason, _ in world.events]
+    assert reasons.count("ChangeAbandoned") == 2

@@ -275,12 +275,10 @@ class ChangeExecutor:
         finally:
             self._in_flight.discard(key)
 
-    def forget(self, key: WorkloadKey) -> bool:
-        """Forget a workload that is no longer managed; return whether anything was known of it."""
-        memory = self._memories.pop(key, None)
-        if memory:
+    def forget(self, key: WorkloadKey) -> None:
+        """Forget a workload that is no longer managed."""
+        if memory := self._memories.pop(key, None):
             self._limiter.release(memory.slots)
-        return memory is not None
 
     def _observe(
         self, key: WorkloadKey, desired: DesiredChange, memory: _Memory, now: int

@@ -22,7 +22,7 @@ from trimtab.actuation.resources import Sizes, format_sizes, to_manifest
 from trimtab.api.quantity import format_short
 from trimtab.kube.errors import KubeError, describe, is_lost_race
 from trimtab.kube.kinds.pods import Resources
-from trimtab.kube.kinds.workloads import Workload
+from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.policy.resolver import EffectivePolicy
 from trimtab.recommender.oom_kills import OomKill
@@ -55,6 +55,8 @@ class AuditRecorder:
         self._cluster_name = cluster_name
         self._metrics = metrics
         self._may_annotate = may_annotate
+        self._abandoned: dict[WorkloadKey, str] = {}
+        """The ids of the changes that were reported as abandoned, of workloads that still have them."""
         self._history = WriteQueue[HistoryRecord]("history", store.history, max_waiting=MAX_PENDING)
 
     async def record_recommendation(
@@ -106,6 +108,8 @@ class AuditRecorder:
 
     def record_result(self, workload: Workload, result: ReconcileResult) -> None:
         """Record changes that started, completed, were refused or reverted, whoever requested them."""
+        if result.transitions:
+            self._abandoned.pop(workload.key, None)
         for each in result.transitions:
             self._metrics.change_transitions.labels(each.source, each.target, each.id).inc()
         self._history.put(
@@ -133,7 +137,15 @@ class AuditRecorder:
     def record_abandoned_change(self, workload: Workload) -> None:
         """Report a change in progress that nobody will complete, because no policy or Intent has the workload any more."""
         found = read_change_annotations(workload)
-        if found and found.change and self._may_annotate():
+        # Once for each change and process: a process that was restarted has nothing in memory by which to tell that the
+        # change was left before, and the policy may have gone while no process ran.
+        if (
+            found
+            and found.change
+            and self._may_annotate()
+            and self._abandoned.get(workload.key) != found.change.id
+        ):
+            self._abandoned[workload.key] = found.change.id
             sizes = format_sizes(found.change.after)
             message = f"No policy or active Intent targets this workload any more: the change to {sizes} stays incomplete; select it with a policy to complete the change, or restart it"
             self._cluster.emit(workload, type="Warning", reason="ChangeAbandoned", message=message)

@@ -176,9 +176,10 @@ class SizingReconciler:
         if workload is None or policy is None:
             # Nothing continues the change from now on: without an Event, some pods would keep the other
             # size unexplained. What an Intent has under way, it continues.
-            is_left = not self._controlling_intent_name(key) and self._executor.forget(key)
-            if is_left and workload and not workload.deleting:
-                self._recorder.record_abandoned_change(workload)
+            if not self._controlling_intent_name(key):
+                self._executor.forget(key)
+                if workload and not workload.deleting:
+                    self._recorder.record_abandoned_change(workload)
             self._status_writer.remove_workload(key)
             return None
         interval = policy.reconciliation_interval
