@@ -22,8 +22,7 @@ QUIET_PERIOD = 8 * 3600.0
 MAX_QUIET_STARTS = 2
 """The number of changes of a workload in the quiet period that noise in its usage explains."""
 MAX_UNDAMPED_STARTS = 4
-"""The same under a policy with `changes.stabilization: 0s`, which asks to follow each estimate at once, and under an Intent,
-whose KPIs have noise."""
+"""The same under an Intent, whose KPIs have noise, and under a policy that follows each estimate: `changes.stabilization: 0s`."""
 MAX_CHANGE_AGE = 12 * 3600.0
 """The age in seconds that no change under way may have at the end."""
 
