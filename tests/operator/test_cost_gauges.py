@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from harness.builders.records import workload
@@ -63,6 +65,18 @@ def test_cost_gauges_show_requests_recommendations_and_what_both_cost() -> None:
     }
 
 
+def test_cost_gauges_name_the_policies_whose_cost_has_changed() -> None:
+    gauges, other = CostGauges(Metrics(), NodePrices(PriceSettings)), replace(POLICY, name="shop/other")
+    views = [view("shop"), view("bank", policy=other)]
+    assert gauges.update(views, PriceSettings()) == {POLICY.name, other.name}
+    assert gauges.update(views, PriceSettings()) == set()
+    assert gauges.update([view("shop", pods=3), views[1]], PriceSettings()) == {POLICY.name}
+    cost = gauges.monthly_cost(other.name)
+    assert cost == {"requested": 87.8, "recommended": 47.0, "currency": "$"}
+    assert gauges.update(views[:1], PriceSettings()) == {POLICY.name, other.name}
+    assert gauges.monthly_cost(other.name) is None
+
+
 def test_cost_gauges_forget_what_is_gone() -> None:
     metrics = Metrics()
     gauges = CostGauges(metrics, NodePrices(PriceSettings))
@@ -82,5 +96,12 @@ async def test_operator_exports_what_its_recommendations_can_save() -> None:
             sum(value for (_, kind), value in cost.items() if kind == wanted)
             for wanted in ("requested", "recommended")
         )
+        status = simulation._objects.statuses["OptimizationPolicy", simulation.config.namespace, "p"]
     assert requested > 0
     assert 0 < recommended <= requested
+    said = status["monthlyCost"]
+    assert said == {
+        "requested": pytest.approx(requested, rel=0.01),
+        "recommended": pytest.approx(recommended, rel=0.01),
+        "currency": "$",
+    }

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from trimtab.api.meta import Document
 from trimtab.kube.kinds.nodes import Node
 from trimtab.kube.kinds.pods import Container, Resources
 from trimtab.operator.config.model import PriceSettings
@@ -44,14 +45,18 @@ class CostGauges:
     def __init__(self, metrics: Metrics, node_prices: NodePrices) -> None:
         self._node_prices = node_prices
         self._nodes = metrics.node_cost_per_month
+        self._by_policy: dict[str, Document] = {}
         self._cpu = metrics.cpu_cores
         self._memory = metrics.memory_bytes
         self._cost = metrics.cost_per_month
 
     def update(
         self, views: Iterable[WorkloadView], prices: PriceSettings, *, nodes: Iterable[Node] = ()
-    ) -> None:
-        """Set the gauges to these nodes, and to the workloads of these views that a policy selects."""
+    ) -> set[str]:
+        """Set the gauges to these nodes, and to the workloads of these views that a policy selects.
+
+        Return the policies whose cost is another since the last update.
+        """
         self.clear()
         for instance_type, cost in self._node_prices.sum_by_instance_type(nodes).items():
             self._nodes.labels(instance_type).set(cost)
@@ -69,6 +74,29 @@ class CostGauges:
             self._cpu.labels(*names).set(found.cpu)
             self._memory.labels(*names).set(found.memory)
             self._cost.labels(*names).set(found.cost(prices))
+        return self._set_policy_costs(totals, prices)
+
+    def monthly_cost(self, policy: str) -> Document | None:
+        """Return the cost of the workloads of a policy, for its status; None if it is unknown."""
+        return self._by_policy.get(policy)
+
+    def _set_policy_costs(
+        self, totals: Mapping[tuple[str, str, str], _Totals], prices: PriceSettings
+    ) -> set[str]:
+        costs: dict[str, dict[str, float]] = {}
+        for (_, policy, kind), found in totals.items():
+            cost = costs.setdefault(policy, {})
+            cost[kind] = cost.get(kind, 0.0) + found.cost(prices)
+        # In full, each pod that an autoscaler adds would write the status.
+        now: dict[str, Document] = {
+            policy: {
+                **{kind: float(f"{cost:.3g}") for kind, cost in each.items()},
+                "currency": prices.currency,
+            }
+            for policy, each in costs.items()
+        }
+        before, self._by_policy = self._by_policy, now
+        return {policy for policy in before.keys() | now.keys() if before.get(policy) != now.get(policy)}
 
     def clear(self) -> None:
         """Remove all series."""

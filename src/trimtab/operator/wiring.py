@@ -283,6 +283,7 @@ class Operator:
             may_write=may_write,
             events=ports.events,
             gauges=gauges,
+            monthly_cost=cost_gauges.monthly_cost,
             now=ports.now,
         )
         vpa_recommender = VpaRecommender(

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from trimtab.api.fields import MAX_CONTAINERS, Count, KindName, Text, Time, UniqueItems
+from trimtab.api.fields import MAX_CONTAINERS, Count, KindName, Number, Text, Time, UniqueItems
 from trimtab.api.meta import Condition
 from trimtab.api.model import StatusModel
 from trimtab.api.quantity import Quantity
@@ -98,6 +98,19 @@ class WorkloadCounts(StatusModel):
     """The number of workloads that were skipped for a reason."""
 
 
+class MonthlyCost(StatusModel):
+    """The monthly cost of all workloads of a policy, to three digits, by the prices of the operator."""
+
+    requested: Number | None = None
+    """The cost of what the workloads request."""
+
+    recommended: Number | None = None
+    """The cost if all recommendations were applied."""
+
+    currency: Text | None = None
+    """The currency of both."""
+
+
 class OptimizationPolicyStatus(StatusModel):
     """The observed state."""
 
@@ -112,6 +125,9 @@ class OptimizationPolicyStatus(StatusModel):
 
     counts: WorkloadCounts | None = None
     """The numbers of workloads that are monitored, updated and skipped."""
+
+    monthly_cost: MonthlyCost | None = None
+    """The cost of what the workloads request, and of what is recommended."""
 
     workloads: Annotated[
         tuple[WorkloadStatus, ...],

@@ -101,6 +101,8 @@ class StatusContext:
     write the whole status."""
     config_problem: str = ""
     """The reason why the operator's configuration file was rejected; empty if it was not."""
+    monthly_cost: Document | None = None
+    """The cost of the policy's workloads; None while it is unknown."""
 
 
 def build_policy_status(
@@ -137,6 +139,7 @@ def build_policy_status(
             "updated": states.count(WorkloadState.APPLIED),
             "skipped": states.count(WorkloadState.SKIPPED),
         },
+        **({"monthlyCost": context.monthly_cost} if context.monthly_cost else {}),
         "workloads": _truncate_to_size(
             _keep_history(
                 known.get(key),

@@ -123,6 +123,7 @@ class PolicyStatusWriter:
         may_write: Callable[[], bool],
         events: EventSink,
         gauges: WorkloadGauges,
+        monthly_cost: Callable[[str], Document | None],
         now: Callable[[], float],
     ) -> None:
         self._client = client
@@ -133,6 +134,8 @@ class PolicyStatusWriter:
         self._may_write = may_write
         self._events = events
         self._gauges = gauges
+        self._monthly_cost = monthly_cost
+        """Returns the cost of the workloads of a policy by its name; None while it is unknown."""
         self._now = now
         self._overlaps: dict[PolicyKey, OverlapStats] = {}
         # To count overlaps means to match every workload: too much for each of thousands of policies in one batch.
@@ -262,6 +265,7 @@ class PolicyStatusWriter:
             stop_reason=self._policy_resolver.config.stop_reason,
             refresh_interval=effective.reconciliation_interval,
             config_problem=self._config_problem(),
+            monthly_cost=self._monthly_cost(str(policy)),
         )
 
     def _list_unsampled(self, ingester: SourceIngester, policy: Policy) -> Iterator[str]:

@@ -129,11 +129,14 @@ class IngestCycle:
         for workload in workloads:
             self._record_usage_ratios(workload)
         self._view_publisher.sync(cluster_state.list_workloads())
-        self._cost_gauges.update(
+        changed = self._cost_gauges.update(
             self._view_publisher.views.read().values(),
             self._policy_resolver.config.prices,
             nodes=cluster_state.nodes,
         )
+        for policy in cluster_state.policies:
+            if str(policy) in changed:
+                self._status_writer.enqueue(policy.key)
 
     def _record_usage_ratios(self, workload: Workload) -> None:
         """Record the usage relative to the previous recommendations."""
