@@ -115,7 +115,9 @@ class Oracle:
     def translate(self, observation: Observation) -> object:
         """Return the old record of an observation."""
         self._current = observation
-        local = {**_fields(observation.local), "rejections": dict.fromkeys(observation.local.rejections, "-")}
+        known = _field_names(self._context.LocalObservations)
+        local = {name: each for name, each in _fields(observation.local).items() if name in known}
+        local["rejections"] = dict.fromkeys(observation.local.rejections, "-")
         return self._context.ChangeContext(
             workload=self.to_old(observation.workload),
             pods=[self.to_old(pod) for pod in observation.pods],
@@ -153,7 +155,12 @@ class Oracle:
         if isinstance(value, Enum):
             return old_type(value.value)
         names = _field_names(old_type)
-        kept = {name: self.to_old(each) for name, each in _fields(value).items() if name in names}
+        stored = _stored_names(type(value))
+        kept = {
+            stored.get(name, name): self.to_old(each)
+            for name, each in _fields(value).items()
+            if stored.get(name, name) in names
+        }
         if issubclass(old_type, pydantic.BaseModel):
             # Without validation: a world may hold what admission would reject.
             return old_type.model_construct(**kept)
@@ -187,6 +194,13 @@ def _field_names(record: Any) -> frozenset[str]:
     if hasattr(record, "__struct_fields__"):
         return frozenset(record.__struct_fields__)
     return frozenset(record._fields)
+
+
+def _stored_names(record: type) -> dict[str, str]:
+    """Return the names under which fields are stored: they stay where a field is renamed."""
+    if not issubclass(record, msgspec.Struct):
+        return {}
+    return {each.name: each.encode_name for each in msgspec.structs.fields(record)}
 
 
 def _fields(record: Any) -> dict[str, Any]:
