@@ -31,11 +31,12 @@ from msgspec.structs import replace
 from rich.console import Console
 from rich.table import Table
 
+from trimtab.api.quantity import GIB
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.rest.resources import INTENTS, KPI_PROFILES, Resource
 from trimtab.lab.simulator.objects import SimulatedPod, SimulatedWorkload, sum_requests
 from trimtab.lab.simulator.physics import UNSCHEDULED
-from trimtab.lab.simulator.scenario import GIB, ContainerSpec, NodePool, Scenario, ServiceSpec, WorkloadSpec
+from trimtab.lab.simulator.scenario import ContainerSpec, NodePool, Scenario, ServiceSpec, WorkloadSpec
 from trimtab.lab.simulator.simulation import Simulation
 from trimtab.lab.simulator.world import SimulatedWorld
 from trimtab.lab.workloads import generate

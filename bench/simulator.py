@@ -28,10 +28,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from trimtab.api.quantity import GIB
 from trimtab.kube.kinds.pods import Resources
 from trimtab.lab.simulator.metrics import collect_metrics, count_nodes_needed
 from trimtab.lab.simulator.physics import Containers, Floats, Nodes, compute_throttled_share, step
-from trimtab.lab.simulator.scenario import GIB, ContainerSpec, NodePool, Scenario, ServiceSpec, WorkloadSpec
+from trimtab.lab.simulator.scenario import ContainerSpec, NodePool, Scenario, ServiceSpec, WorkloadSpec
 from trimtab.lab.simulator.world import SimulatedWorld
 from trimtab.usage.trace import Trace
 

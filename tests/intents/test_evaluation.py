@@ -8,9 +8,8 @@ import pytest
 
 from intents.services import GIB, actuators
 from trimtab.errors import TrimtabError
-from trimtab.intents.effects.fit import decode_effects
 from trimtab.intents.evaluation import median_error, replay
-from trimtab.intents.ido_import import read_effects, read_events
+from trimtab.intents.ido_import import read_events
 from trimtab.intents.planner import Purpose
 from trimtab.intents.planners.astar import AStar
 
@@ -85,25 +84,6 @@ def test_replay_skips_unknown_states_and_improves_forecasts(recording: Path) -> 
     assert learned < 0.15
     assert learned < guessed
     assert learned < unchanged
-
-
-def test_ido_import_reads_effects_as_user_models(tmp_path: Path) -> None:
-    path = tmp_path / "made_up__effects.json"
-    effect = {
-        "name": "default/made-up",
-        "profileName": "default/p99latency",
-        "group": "vertical_scaling",
-        "data": {"popt": [[100, 0.2, 50]], "cpuRange": [1, 10], "trainingFeatures": ["cpus"]},
-        "static": True,
-        "timestamp": "0",
-    }
-    path.write_text(json.dumps([effect, {**effect, "timestamp": "2024-01-30T12:00:00"}]))
-    kept = read_effects(path)
-    assert kept[0].timestamp > kept[1].timestamp
-    goal = read_events(_single(tmp_path))[0].goal
-    effects, troubles = decode_effects(goal, kept)
-    assert not troubles
-    assert list(effects.user_models) == [("default/p99latency", "vertical_scaling")]
 
 
 def test_ido_import_rejects_invalid_file(tmp_path: Path) -> None:

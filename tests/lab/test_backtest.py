@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trimtab.api.quantity import GIB
 from trimtab.lab.backtest import BacktestSchedule, backtest, generate_sample_trace
 from trimtab.lab.job import BacktestJob, Oracle, select_schedule_settings
-from trimtab.lab.scores import GIB
 from trimtab.prices import CPU_HOUR, GIB_HOUR
 from trimtab.sizing import Settings, Strategy, TargetRange, Targets, strategy
 from trimtab.sizing.state import Array, Floats, Indices

@@ -1,39 +1,16 @@
 """Test usage records, summaries and queries."""
 
-import warnings
-
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.errors import TrimtabError
 from trimtab.usage.source import SOURCES, UsageQuery, Vector, query_value, source
-from trimtab.usage.usage import Oom, PodContainer, Usage, mask_implausible, summarize_usage
+from trimtab.usage.usage import Oom, PodContainer, Usage, mask_implausible
 
 COLUMNS = st.lists(
     st.lists(st.one_of(st.just(np.nan), st.floats(0, 1e6)), min_size=5, max_size=5), min_size=1, max_size=4
 )
-
-
-@given(COLUMNS, st.floats(0, 1))
-def test_summarize_usage_ignores_missing_samples(columns: list[list[float]], quantile: float) -> None:
-    grid = np.array(columns).T
-    names = tuple(PodContainer("shop", f"web-{i}", "app") for i in range(len(columns)))
-    summary = summarize_usage(Usage(names, 100.0, 10.0, grid, grid), (quantile, 0.0, 1.0))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of columns without a sample
-        expected = np.nanquantile(grid, (quantile, 0.0, 1.0), axis=0)
-    np.testing.assert_allclose(summary.cpu.values, expected, rtol=1e-9, atol=1e-9)
-    np.testing.assert_array_equal(summary.cpu.sample_counts, (~np.isnan(grid)).sum(axis=0))
-    for column, first, last in zip(
-        columns, summary.memory.first_times, summary.memory.last_times, strict=True
-    ):
-        rows = [row for row, value in enumerate(column) if not np.isnan(value)]
-        if rows:
-            assert (first, last) == (100 + 10 * rows[0], 100 + 10 * rows[-1])
-        else:
-            assert np.isnan([first, last]).all()
 
 
 def test_mask_implausible_drops_impossible_values() -> None:

@@ -18,7 +18,6 @@ from trimtab.api.kpiprofile import KPIType
 from trimtab.errors import TrimtabError
 from trimtab.intents.objective import Goal, Objective
 from trimtab.intents.state import ContainerSize, PodState, TargetState
-from trimtab.store.planner_records import Effect
 
 _THOUSANDTHS = 1000.0
 _CACHE_ANNOTATION = "rdt.resources.beta.kubernetes.io/pod"
@@ -45,22 +44,6 @@ def read_events(path: Path) -> list[RecordedEvent]:
     events = _read_records(path)
     main = _find_main_container(events)
     return [_parse_event(event, main, at) for at, event in enumerate(events)]
-
-
-def read_effects(path: Path) -> list[Effect]:
-    """Read the effects of a file, newest first, as the store returns them."""
-    found = [
-        Effect(
-            name=effect["name"],
-            group=effect["group"],
-            profile_name=effect["profileName"],
-            data=effect["data"],
-            static=bool(effect.get("static", False)),
-            timestamp=_parse_timestamp(effect["timestamp"]),
-        )
-        for effect in _read_records(path)
-    ]
-    return sorted(found, key=lambda effect: -effect.timestamp)
 
 
 def _read_records(path: Path) -> list[dict[str, Any]]:

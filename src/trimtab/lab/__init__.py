@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 from trimtab.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from trimtab.api.quantity import GIB
     from trimtab.lab.emulator import EmulationConfig, LoadProfile, StressStrategy, run_stress
     from trimtab.lab.simulator.cluster_generator import generate_cluster, generate_cluster_from_trace
     from trimtab.lab.simulator.comparison import load_policies
     from trimtab.lab.simulator.fake_cluster import SimulatedCluster
     from trimtab.lab.simulator.metrics import collect_metrics, count_nodes_needed
     from trimtab.lab.simulator.scenario import (
-        GIB,
         ContainerSpec,
         NodePool,
         Scenario,
@@ -48,7 +48,7 @@ __all__ = [
 __getattr__ = lazy_exports(
     __name__,
     {
-        "GIB": "simulator.scenario",
+        "GIB": "scores",
         "ContainerSpec": "simulator.scenario",
         "EmulationConfig": "emulator",
         "LoadProfile": "emulator",

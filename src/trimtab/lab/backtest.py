@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from trimtab.api.quantity import MIB
 from trimtab.lab.scores import CHANGES, SUMS, Scores, accumulate
 from trimtab.sizing import Strategy
 from trimtab.sizing.stats.window import RollingMaxima
@@ -129,7 +130,6 @@ def _find_sizing_start(trace: Trace, warm_up: float) -> tuple[Floats, Floats]:
 
 
 STEP, DAYS = 300.0, 14
-MIB = 2.0**20
 KINDS = ("web", "batch", "leak", "spiky")
 
 

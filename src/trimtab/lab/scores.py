@@ -10,10 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
+from trimtab.api.quantity import GIB
 from trimtab.prices import CPU_HOUR, GIB_HOUR, MONTH_HOURS
 from trimtab.usage.trace import Floats
-
-GIB = 2.0**30
 
 OVER, REQUEST, EXCEEDED, SAMPLES, MISSING, USE, CHANGES = range(7)
 """The sums: unused request, request, samples over the request and their number, use over it, use, changes."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from trimtab.api.meta import Document
+from trimtab.api.quantity import GIB
 from trimtab.kube.kinds.nodes import Node
 from trimtab.kube.kinds.pods import Container, Resources
 from trimtab.operator.config.model import PriceSettings
@@ -18,8 +19,6 @@ from trimtab.operator.metrics import Metrics
 from trimtab.operator.node_prices import NodePrices
 from trimtab.operator.views import WorkloadView
 from trimtab.prices import MONTH_HOURS
-
-GIB = 2.0**30
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ import aiohttp
 import msgspec
 import structlog
 
+from trimtab.api.quantity import GIB
 from trimtab.kube.errors import DECODE_ERRORS
 from trimtab.kube.kinds.nodes import Node
 from trimtab.operator.config.model import PriceSettings
@@ -21,7 +22,6 @@ from trimtab.prices import MONTH_HOURS
 
 log = structlog.get_logger(__name__)
 
-GIB = 2.0**30
 REFRESH_INTERVAL = 3600.0
 _RETRY_INTERVAL = 60.0
 _TIMEOUT = aiohttp.ClientTimeout(total=30)

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from trimtab.api import API_VERSION
+from trimtab.api.quantity import MIB
 from trimtab.errors import TrimtabError
 from trimtab.kube.rest.rbac import SYSTEM_NAMESPACE
 
-MIB = 1 << 20
 HOUR = 3600.0
 STRATEGIES = ("simple", "simple_limit", "simple-limit")
 SETTINGS = {

@@ -14,10 +14,10 @@ import yaml
 from pydantic import AfterValidator, Field, ValidationError
 
 from trimtab.api.errors import format_problems
+from trimtab.api.quantity import GIB
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import Workload
-from trimtab.lab.scores import GIB
 from trimtab.plugins import Settings
 from trimtab.prices import CPU_HOUR, GIB_HOUR, MONTH_HOURS
 from trimtab.yaml_documents import load_yaml

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import BigInteger, ColumnElement, cast, or_
+from sqlalchemy import BigInteger, ColumnElement, cast
 
 from trimtab.store.database import Database, build_conditions
 from trimtab.store.tables import effects, events
@@ -85,24 +85,6 @@ class EffectRepository:
     async def append(self, records: Sequence[Effect]) -> None:
         """Insert all records, or none."""
         await self._database.append(effects, records)
-
-    async def find_newest(
-        self, *, cluster: str, name: str, group: str, profile_name: str, now: float, look_back: float
-    ) -> Effect | None:
-        """Return the newest model for this cluster, or for any, that is static or younger than the look-back in
-        seconds.
-        """
-        found = await self._database.fetch_newest(
-            Effect,
-            effects,
-            _match_cluster(cluster),
-            effects.c.name == name,
-            effects.c.group == group,
-            effects.c.profile_name == profile_name,
-            or_(effects.c.static, effects.c.timestamp > now - look_back),
-            limit=1,
-        )
-        return found[0] if found else None
 
     async def find(self, *, cluster: str, name: str, limit: int = 100) -> list[Effect]:
         """Return all models of one name for a cluster, or for any, newest first."""

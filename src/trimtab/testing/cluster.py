@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from trimtab.api.quantity import GIB
 from trimtab.kube.kinds.pods import Pod, Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.lab.simulator.fake_cluster import SimulatedCluster
@@ -11,7 +12,6 @@ from trimtab.lab.simulator.scenario import ContainerSpec, NodePool, Scenario, Wo
 from trimtab.lab.simulator.world import SimulatedEvent, SimulatedWorld
 from trimtab.usage.trace import Trace
 
-GIB = 1 << 30
 _STEP_SECONDS = 5.0
 _STEADY_USE = (0.05, 32.0 * (1 << 20))
 """The cores and bytes that each container uses, unless a test gives a trace."""

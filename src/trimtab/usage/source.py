@@ -23,7 +23,7 @@ from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.rbac import RbacRule
 from trimtab.plugins import Family, Settings
 from trimtab.plural import pluralize
-from trimtab.usage.usage import Usage, UsageSummary, summarize_usage
+from trimtab.usage.usage import Usage
 
 if TYPE_CHECKING:  # importing SQLAlchemy takes half a second
     from trimtab.store import Store
@@ -36,7 +36,6 @@ Progress = Callable[[float], None]
 Vector = Sequence[tuple[Mapping[str, str], float]]
 """The labels and value of each series of an instant query."""
 
-QUANTILES = (0.5, 0.9, 0.99)
 MAX_STEPS = 1_000_000
 
 
@@ -195,12 +194,6 @@ class Source(ABC, Generic[S]):
         """Return whether there were any container samples at a time; None if only a read can tell."""
         del at
         return None
-
-    async def summarize(
-        self, query: UsageQuery, *, quantiles: Sequence[float] = QUANTILES, progress: Progress | None = None
-    ) -> UsageSummary:
-        """Return quantiles, sample count, first and last time of each container."""
-        return summarize_usage(await self.read(query, progress=progress), quantiles)
 
 
 SOURCES: Family[Source[Any]] = Family(noun="usage source", group="trimtab.sources")

@@ -6,20 +6,16 @@ workloads' containers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from trimtab.usage.trace import Floats
 
 MAX_CORES = 1e6
 MAX_BYTES = 1e15
 """The largest plausible memory of a container in bytes; a larger sample is an error of its source."""
-
-_BLOCK = 256
 
 
 class PodContainer(NamedTuple):
@@ -123,65 +119,3 @@ def mask_implausible(values: Floats, *, maximum: float) -> Floats:
     with np.errstate(invalid="ignore"):
         values[~((values >= 0) & (values <= maximum))] = np.nan
     return values
-
-
-@dataclass(frozen=True, slots=True)
-class ResourceSummary:
-    """Statistics of one resource, one column per container; NaN and 0 without samples."""
-
-    values: Floats
-    """One row per requested quantile, interpolated between the two nearest samples."""
-    sample_counts: npt.NDArray[np.int64]
-    first_times: Floats
-    """The time of the first sample."""
-    last_times: Floats
-
-
-@dataclass(frozen=True, slots=True)
-class UsageSummary:
-    """Summary statistics of the usage of each container."""
-
-    containers: tuple[PodContainer, ...]
-    quantiles: tuple[float, ...]
-    cpu: ResourceSummary
-    memory: ResourceSummary
-
-
-def summarize_usage(usage: Usage, quantiles: Sequence[float]) -> UsageSummary:
-    """Return quantiles (0 to 1), sample counts, and first and last sample times per container."""
-    return UsageSummary(
-        containers=usage.containers,
-        quantiles=tuple(quantiles),
-        cpu=_summarize_resource(usage.cpu, usage.times, quantiles),
-        memory=_summarize_resource(usage.memory, usage.times, quantiles),
-    )
-
-
-def _summarize_resource(grid: Floats, times: Floats, wanted: Sequence[float]) -> ResourceSummary:
-    columns = grid.shape[1]
-    values = np.full((len(wanted), columns), np.nan)
-    samples = np.zeros(columns, np.int64)
-    first, last = np.full(columns, np.nan), np.full(columns, np.nan)
-    for left in range(0, columns, _BLOCK):  # copy a few columns at a time to bound memory
-        some = slice(left, left + _BLOCK)
-        block = grid[:, some]
-        present = ~np.isnan(block)
-        samples[some] = count = present.sum(axis=0)
-        seen = count > 0
-        if not seen.any():
-            continue
-        first[some][seen] = times[present.argmax(axis=0)[seen]]
-        last[some][seen] = times[len(times) - 1 - present[::-1].argmax(axis=0)[seen]]
-        ordered = np.sort(block, axis=0)  # NaN last
-        for row, quantile in enumerate(wanted):
-            values[row, some] = _interpolate(ordered, quantile * np.maximum(count - 1, 0))
-    return ResourceSummary(values, samples, first, last)
-
-
-def _interpolate(ordered: Floats, places: Floats) -> Floats:
-    """Return the interpolated value at a fractional position of each column."""
-    below = np.floor(places).astype(np.int64)
-    column = np.arange(ordered.shape[1])
-    low, high = ordered[below, column], ordered[np.ceil(places).astype(np.int64), column]
-    answer: Floats = low + (high - low) * (places - below)
-    return answer

@@ -302,8 +302,9 @@ def test_planner_releases_nothing_that_is_not_certainly_met() -> None:
     wanted, state = goal(latency(0.1)), service(p99=0.07, load=100.0, used=0.6)
     effects = add_priors(EffectModels(), wanted, state)
     careless = AStar(AStarSettings(full_utility_cost=0.01))
+    (ahead,) = effects.predict(state, [replace(state, load=110.0)], group="load")
     plan = make_plan(
-        effects.predict_under_load(state, 110.0),
+        ahead,
         wanted,
         by=("scaleIn", "resizeCPU"),
         planner=careless,
@@ -366,9 +367,8 @@ def test_planner_prepares_for_forecast_load() -> None:
     wanted, state = goal(latency(0.1)), service(p99=0.08, load=100.0, used=0.6)
     assert not make_plan(state, wanted, by=("scaleOut", "resizeCPU")).actions
     effects = add_priors(EffectModels(), wanted, state)
-    plan = make_plan(
-        effects.predict_under_load(state, 125.0), wanted, by=("scaleOut", "resizeCPU"), effects=effects
-    )
+    (ahead,) = effects.predict(state, [replace(state, load=125.0)], group="load")
+    plan = make_plan(ahead, wanted, by=("scaleOut", "resizeCPU"), effects=effects)
     assert plan.purpose is Purpose.REACH
     assert plan.actions
 

@@ -8,13 +8,27 @@ import numpy as np
 import pytest
 from aiohttp import web
 
-from trimtab.lab.emulator.emulation import DirectTransport
 from trimtab.lab.emulator.load_profile import LoadProfile, PodDemand
 from trimtab.lab.emulator.server import UtilizationState, encode_upload, serve
 from trimtab.lab.emulator.stress_pod import USAGE_PATH
 
 MIB = 2.0**20
 COURSE = LoadProfile(np.array([0.1, 0.25, 0.5]), np.array([16.0, 32.0, 8.0]) * MIB, step=300.0)
+
+
+class DirectTransport:
+    """Reaches a pod by its address."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+
+    async def __call__(self, service: str, demand: PodDemand) -> bool:
+        params = {"milli": str(demand.milli), "mib": str(demand.mib)}
+        try:
+            async with self._session.get(f"http://{service}/{USAGE_PATH}", params=params) as answer:
+                return answer.status == 200
+        except aiohttp.ClientError:
+            return False
 
 
 class Pod:

@@ -7,6 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
+from trimtab.api.quantity import MIB
 from trimtab.kube.errors import ApiError, FieldManagerConflict, Invalid, NotFound
 from trimtab.kube.kinds.pods import Pod, Resources
 from trimtab.kube.rest.capabilities import KubeVersion
@@ -15,7 +16,7 @@ from trimtab.lab.faults.gate import ProcessGate
 from trimtab.lab.faults.plan import Fault, FaultInjector, FaultPlan
 from trimtab.lab.faults.records import Write
 from trimtab.lab.faults.trace import RunTrace
-from trimtab.lab.faults.worlds import MIB, draw_world
+from trimtab.lab.faults.worlds import draw_world
 from trimtab.lab.simulator.fake_cluster import SimulatedCluster
 from trimtab.lab.simulator.simulation import SimulatedFeatures
 from trimtab.lab.simulator.world import SimulatedWorld

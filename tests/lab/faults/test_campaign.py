@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -20,7 +21,6 @@ from trimtab.lab.faults.campaign import (
     SeedSummary,
     append_to_ledger,
     choose_seeds,
-    read_ledger,
     summarize_seed,
 )
 from trimtab.lab.faults.corpus import load_case
@@ -29,6 +29,11 @@ from trimtab.lab.faults.runner import draw_case
 
 ROOT = Path(__file__).parents[3]
 LEDGER = ROOT / "docs" / "research" / "fault-ledger.csv"
+
+
+def read_ledger(path: Path) -> list[LedgerRow]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return [msgspec.convert(row, LedgerRow, strict=False) for row in csv.DictReader(file)]
 
 
 def summary(seed: int, **changes: Any) -> SeedSummary:

@@ -20,6 +20,7 @@ from trimtab.actuation.change_annotations import (
     encode_change_annotations,
 )
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
+from trimtab.api.quantity import MIB
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.rest.resources import VPAS
@@ -37,7 +38,7 @@ from trimtab.lab.faults.records import CheckLog, Write
 from trimtab.lab.faults.run_invariants import MAX_CHANGE_AGE, NothingHalfDone, QuietInTheEnd
 from trimtab.lab.faults.size_invariants import OomKilledNotShrunk
 from trimtab.lab.faults.trace import RunTrace
-from trimtab.lab.faults.worlds import MIB, draw_world
+from trimtab.lab.faults.worlds import draw_world
 from trimtab.lab.simulator.physics import KILLED_BY_LIMIT, UNSCHEDULED
 from trimtab.lab.simulator.simulation import build_policy_records
 from trimtab.lab.simulator.world import SimulatedWorld

@@ -12,11 +12,12 @@ import pytest
 from lab.simulator.test_namespace_limits import LimitedNamespace
 from testing.ports import MIB, SERVED
 from trimtab.actuation.port import ClusterPort
+from trimtab.api.quantity import GIB
 from trimtab.kube.kinds.quotas import limit_range_projection, resource_quota_projection
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.kube.rest.client import Object
 from trimtab.lab.simulator.fake_cluster import SimulatedCluster
-from trimtab.lab.simulator.scenario import GIB, ContainerSpec, NodePool, Scenario, WorkloadSpec
+from trimtab.lab.simulator.scenario import ContainerSpec, NodePool, Scenario, WorkloadSpec
 from trimtab.lab.simulator.world import SimulatedWorld
 from trimtab.usage.trace import Trace
 

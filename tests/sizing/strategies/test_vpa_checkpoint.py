@@ -5,14 +5,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.builders.vpa_checkpoints import export_checkpoint
+from harness.builders.vpa_checkpoints import export_checkpoint, export_status
 from harness.peers.vpa import RecordedVpa
 from sizing.strategies.vpa_series import CHECKPOINT_START as START
 from sizing.strategies.vpa_series import SEEDS, SIZES, after_restart, ask_at_the_end
 from sizing.strategies.vpa_series import days_of_usage as events
 from trimtab.sizing import strategy
 from trimtab.sizing.strategies.vpa import VpaStrategy
-from trimtab.sizing.strategies.vpa_checkpoint import export_status, import_checkpoint
+from trimtab.sizing.strategies.vpa_checkpoint import import_checkpoint
 
 
 def fresh() -> VpaStrategy:

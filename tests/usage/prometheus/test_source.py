@@ -164,16 +164,6 @@ async def test_prometheus_estimates_cost_before_read(server: str, usage: Usage) 
     assert str(cost).startswith("2 queries, ")
 
 
-async def test_prometheus_summary_has_quantiles_and_first_and_last_times(server: str) -> None:
-    async with Prometheus(PrometheusSettings(url=server)) as prometheus:
-        summary = await prometheus.summarize(QUERY, quantiles=(0.5, 0.999))
-    place = summary.containers.index(PodContainer("shop", "away", "app"))
-    np.testing.assert_allclose(summary.cpu.values[:, place], 0.5, rtol=1e-3)
-    assert summary.memory.first_times[place] == T0
-    assert summary.memory.last_times[place] == T0 + 119 * 60
-    assert summary.memory.sample_counts[place] < 100
-
-
 async def test_prometheus_check_advises_when_container_metrics_are_missing(server: str) -> None:
     async with Prometheus(PrometheusSettings(url=server)) as prometheus:
         health = await prometheus.check()  # of now, and the metrics are a year old

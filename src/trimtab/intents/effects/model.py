@@ -23,8 +23,6 @@ PredictedChanges = tuple[Sequence[float], Sequence[float]]
 
 MAX_SPREAD = 50.0
 """The largest accepted standard deviation: beyond it a model knows nothing, and sums of its powers would overflow."""
-LOAD_GROUP = "load"
-"""The group of changes that no action causes: changes of the load."""
 
 
 class EffectModel(Protocol):
@@ -89,11 +87,6 @@ class EffectModels(msgspec.Struct, frozen=True, kw_only=True):
                 changed, zip(*columns, strict=True), zip(*spreads, strict=True), strict=True
             )
         ]
-
-    def predict_under_load(self, state: TargetState, load: float) -> TargetState:
-        """Predict the state under another load, such as a forecast, so that a plan can prepare for it."""
-        (ahead,) = self.predict(state, [replace(state, load=load)], group=LOAD_GROUP)
-        return ahead
 
 
 class _ImpossiblePredictionError(ArithmeticError):

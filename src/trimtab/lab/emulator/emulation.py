@@ -79,24 +79,6 @@ class ApiServerTransport:
         return True
 
 
-class DirectTransport:
-    """Goes by the name of the Service, or by an address with a port."""
-
-    def __init__(self, session: aiohttp.ClientSession) -> None:
-        self._session = session
-
-    async def __call__(self, service: str, demand: PodDemand) -> bool:
-        host = service if ":" in service else f"{service}:{PORT}"
-        try:
-            async with (
-                asyncio.timeout(REQUEST_TIMEOUT),
-                self._session.get(f"http://{host}/{USAGE_PATH}", params=_build_params(demand)) as answer,
-            ):
-                return answer.status == 200
-        except (aiohttp.ClientError, TimeoutError):
-            return False
-
-
 ONE_SECOND = Duration.from_seconds(1)
 IMMEDIATE_UPDATE = UpdateStrategy(
     canary=Canary(percent=100, observation=ONE_SECOND, evidence_timeout=ONE_SECOND),

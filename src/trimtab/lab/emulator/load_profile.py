@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trimtab.api.quantity import MIB
 from trimtab.lab.workloads import GeneratedWorkload
 from trimtab.usage.trace import Floats
-
-MIB = 2**20
 
 
 class PodDemand(NamedTuple):

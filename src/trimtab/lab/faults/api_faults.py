@@ -22,6 +22,7 @@ from trimtab.actuation.kube_cluster import verify_sizes
 from trimtab.actuation.pod_options import OptionsAnnotation
 from trimtab.actuation.port import ANNOTATIONS_MANAGER, ClusterPort
 from trimtab.actuation.resources import Sizes, container_sizes, merge_sizes
+from trimtab.api.quantity import MIB
 from trimtab.kube.errors import ApiError, FieldManagerConflict, Status, TimedOut, error_from_status
 from trimtab.kube.kinds.pods import Pod, Resources
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
@@ -34,7 +35,7 @@ from trimtab.kube.runtime.leader_election import LeaseClient
 from trimtab.lab.faults.gate import ProcessGate
 from trimtab.lab.faults.plan import Fault, FaultDetails, FaultInjector, FaultKind
 from trimtab.lab.faults.records import Write
-from trimtab.lab.faults.worlds import MIB, WorldSpec, draw_managed
+from trimtab.lab.faults.worlds import WorldSpec, draw_managed
 from trimtab.lab.simulator.fake_cluster import SimulatedCluster
 from trimtab.lab.simulator.world import SimulatedWorld
 from trimtab.operator.wiring import ClusterFeatures

@@ -291,12 +291,6 @@ def _survey_path(subject: Subject) -> Path:
     return Path(__file__).with_name(f"survey_{subject}.json")
 
 
-def read_ledger(path: Path) -> list[LedgerRow]:
-    """Read all campaigns of a ledger."""
-    with path.open(newline="", encoding="utf-8") as file:
-        return [msgspec.convert(row, LedgerRow, strict=False) for row in csv.DictReader(file)]
-
-
 def append_to_ledger(path: Path, row: LedgerRow) -> None:
     """Append a campaign to a ledger."""
     is_new = not path.exists()

@@ -13,6 +13,7 @@ import msgspec
 
 from trimtab.api.intent import IntentSpec
 from trimtab.api.kpiprofile import KPIProfileSpec
+from trimtab.api.quantity import MIB
 from trimtab.kube.kinds.custom import IntentRecord, KPIProfileRecord
 from trimtab.kube.kinds.hpas import AutoscalerTarget, HorizontalPodAutoscaler, UtilizationTarget
 from trimtab.kube.kinds.quotas import ResourceList
@@ -22,7 +23,6 @@ from trimtab.kube.rest.resources import HPAS, INTENTS, KPI_PROFILES, VPAS, Resou
 from trimtab.lab.simulator.objects import derive_uid
 from trimtab.operator.vpa.status import RECOMMENDER
 
-MIB = 1 << 20
 LATENCY_PROFILE, AVAILABILITY_PROFILE = "p99", "availability"
 _PROFILES: dict[str, dict[str, Any]] = {
     LATENCY_PROFILE: {

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec, PolicyMode
+from trimtab.api.quantity import GIB, MIB
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.lab.faults.companions import Companions, draw_companions, draw_intent_settings
@@ -30,8 +31,6 @@ from trimtab.lab.simulator.scenario import (
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.usage.trace import Floats, Trace
 
-MIB = 1 << 20
-GIB = 1 << 30
 HOUR = 3600.0
 DAY = 24 * HOUR
 

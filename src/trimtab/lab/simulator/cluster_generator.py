@@ -13,14 +13,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from trimtab.api.quantity import GIB, MIB
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.pods import Resources
-from trimtab.lab.simulator.scenario import GIB, ContainerSpec, NodePool, Scenario, ServiceSpec, WorkloadSpec
+from trimtab.lab.simulator.scenario import ContainerSpec, NodePool, Scenario, ServiceSpec, WorkloadSpec
 from trimtab.lab.simulator.scheduler import count_packed_nodes
 from trimtab.lab.workloads import GeneratedWorkload, generate
 from trimtab.usage.trace import Floats, Trace
 
-MIB = 2.0**20
 GENERATOR_SHARES = {
     "diurnal_web": ("shop", 0.4),
     "jvm": ("shop", 0.15),
@@ -38,7 +38,7 @@ _NODE_HEADROOM = 1.15
 """The nodes of the cluster, as a multiple of the nodes that the requests need."""
 STEP = 300.0
 """The default seconds of a step."""
-_DEFAULT_MEMORY = 64 * MIB
+_DEFAULT_MEMORY = 64.0 * MIB
 """The memory of a container without recorded memory."""
 
 
@@ -49,7 +49,7 @@ def generate_cluster(
     step: float = STEP,
     seed: int = 0,
     node_cpu: float = 8.0,
-    node_memory: float = 32 * GIB,
+    node_memory: float = 32.0 * GIB,
 ) -> Scenario:
     """Generate a cluster with this number of workloads; the same seed gives the same cluster."""
     drawn: list[tuple[str, GeneratedWorkload]] = []
@@ -88,7 +88,7 @@ def generate_cluster_from_trace(
     replicas: int | None = None,
     seed: int = 0,
     node_cpu: float = 8.0,
-    node_memory: float = 32 * GIB,
+    node_memory: float = 32.0 * GIB,
 ) -> Scenario:
     """Generate a cluster with a workload for each series; each has `replicas`, or a number that fits its kind.
 

@@ -17,8 +17,8 @@ import yaml
 
 from trimtab.api import Duration, OptimizationPolicy
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec, PolicyMode, StrategyChoice, UpdateStrategy
+from trimtab.api.quantity import GIB
 from trimtab.errors import TrimtabError
-from trimtab.lab.scores import GIB
 from trimtab.lab.simulator.metrics import ClusterMetrics
 from trimtab.lab.simulator.physics import Floats
 from trimtab.lab.simulator.scenario import NodePool, Scenario, WorkloadSpec

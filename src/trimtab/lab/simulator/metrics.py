@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from trimtab.lab.scores import GIB
+from trimtab.api.quantity import GIB
 from trimtab.lab.simulator.objects import sum_requests
 from trimtab.lab.simulator.physics import Containers, Floats
 from trimtab.lab.simulator.scheduler import count_packed_nodes

@@ -10,8 +10,8 @@ from html import escape
 
 import numpy as np
 
+from trimtab.api.quantity import GIB
 from trimtab.lab.report import COLOURS, STYLE, render_table
-from trimtab.lab.scores import GIB
 from trimtab.lab.simulator.comparison import PolicyRun
 from trimtab.lab.simulator.physics import Floats
 

@@ -17,7 +17,6 @@ from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.usage.trace import Trace
 
-GIB = 2.0**30
 WorkloadKind = Literal["Deployment", "StatefulSet", "DaemonSet", "CronJob", "Job"]
 SCALABLE_KINDS = frozenset({"Deployment", "StatefulSet"})
 """The kinds whose number of pods somebody sets; the others have one for each node, or for each run."""

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trimtab.api.quantity import MIB
 from trimtab.lab.workloads.sampling import DAY
 from trimtab.usage.trace import Floats
 
-MIB = 2.0**20
 BURST = 2.0
 """A sample is of a burst when it is so many times the series' mean."""
 

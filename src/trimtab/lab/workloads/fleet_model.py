@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BeforeValidator, Field, create_model
 
-from trimtab.lab.workloads.generator import MIB, Curves, GeneratorSettings, SampledGenerator
+from trimtab.api.quantity import MIB
+from trimtab.lab.workloads.generator import Curves, GeneratorSettings, SampledGenerator
 from trimtab.lab.workloads.sampling import DAY, Sampler
 from trimtab.usage.trace import Floats
 

@@ -19,7 +19,6 @@ from trimtab.lab.workloads.workload import GeneratedWorkload
 from trimtab.plugins import Family, Settings
 from trimtab.usage.trace import Floats
 
-MIB = 2.0**20
 CENTURY = 36525 * DAY
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
-from trimtab.lab.workloads.generator import MIB, Curves, NoisyGeneratorSettings, SampledGenerator
+from trimtab.api.quantity import MIB
+from trimtab.lab.workloads.generator import Curves, NoisyGeneratorSettings, SampledGenerator
 from trimtab.lab.workloads.sampling import Sampler
 
 

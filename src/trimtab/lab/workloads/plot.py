@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from trimtab.api.quantity import MIB
 from trimtab.atomic_write import replace_atomically
 from trimtab.errors import TrimtabError
 from trimtab.lab.workloads.workload import GeneratedWorkload
@@ -20,7 +21,6 @@ MAX_SERIES = 6
 COLOURS = ("#0b6e4f", "#c0392b", "#2c6fbb", "#b7791f", "#7b4fa3", "#4a5568")
 WIDTH, HEIGHT, EDGE = 900, 240, 56
 MAX_POINTS = 1500
-MIB = 2.0**20
 
 STYLE = """body{font:15px system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#1a202c}
 svg{max-width:100%;height:auto}td{padding:.1rem .8rem .1rem 0}"""

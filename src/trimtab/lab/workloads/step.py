@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from trimtab.lab.workloads.generator import MIB, Curves, NoisyGeneratorSettings, SampledGenerator
+from trimtab.api.quantity import MIB
+from trimtab.lab.workloads.generator import Curves, NoisyGeneratorSettings, SampledGenerator
 from trimtab.lab.workloads.sampling import Sampler
 
 

@@ -244,11 +244,6 @@ CPU_USAGE: Final = Knob[int](
     # Version 2 counts microseconds, version 1 nanoseconds.
     v2=KnobFormat("cpu.stat", "cpu", lambda text: parse_flat(text)["usage_usec"] * 1000),
 )
-MEMORY_CURRENT: Final = Knob[int](
-    name="memory.current",
-    v1=KnobFormat("memory.usage_in_bytes", "memory", parse_number),
-    v2=KnobFormat("memory.current", "memory", parse_number),
-)
 MEMORY_STAT: Final = Knob[dict[str, int]](
     name="memory.stat",
     v1=KnobFormat("memory.stat", "memory", parse_flat),

@@ -13,12 +13,13 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
+from trimtab.api.quantity import MIB
 from trimtab.plugins import Settings
 from trimtab.sizing.state import MAX_PLAUSIBLE_MEMORY, Array, Floats, Indices, scatter_memory
 from trimtab.sizing.stats.window import CPU_BUCKETS, MEMORY_BUCKETS, RollingMaxima, RollingWindow
 from trimtab.sizing.strategy import Strategy, TargetRange, Targets, Traits
 
-MILLICORE, MIB = 1e-3, 2.0**20
+MILLICORE = 1e-3
 LOW_QUANTILE = 0.66
 ROUNDING_TOLERANCE = 1e-9
 """The rounding error below which a whole number of steps is not rounded up to the next."""
@@ -45,7 +46,7 @@ class KrrSettings(Settings):
     """The least samples in the window for a recommendation."""
     min_cpu: float = Field(default=0.01, ge=0)
     """The least cores of a request."""
-    min_memory: float = Field(default=100 * MIB, ge=0)
+    min_memory: float = Field(default=100.0 * MIB, ge=0)
     """The least bytes of a request."""
 
 

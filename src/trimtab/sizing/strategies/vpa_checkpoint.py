@@ -14,41 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.api.fields import format_time
 from trimtab.sizing.state import Floats
-from trimtab.sizing.stats.histogram import EPSILON, find_bucket
-from trimtab.sizing.strategies.vpa import MEMORY_BUCKETS, VpaStrategy
+from trimtab.sizing.strategies.vpa import VpaStrategy
 
 VERSION = "v3"
-MAX_BUCKET_WEIGHT = 10000
 MAX_SAMPLES = 2.0**53
 """The most samples of a checkpoint: as far as a float counts exactly."""
-
-
-def export_status(sizer: VpaStrategy, container: int, *, now: float) -> dict[str, Any]:
-    """Return the state of one container as the status of a checkpoint."""
-    peaks = sizer.peaks
-    weights, total = sizer.memory.row_weights(container), float(sizer.memory.rows.total[container])
-    end, reference = float(peaks.end[container]), float(sizer.memory.rows.reference[container])
-    if now < end:
-        bucket = find_bucket(MEMORY_BUCKETS, max(peaks.used[container], peaks.oom[container]))
-        weight = 2.0 ** ((end - reference) / sizer.settings.half_life)
-        weights[bucket] = _subtract_weight(float(weights[bucket]), weight)
-        total = _subtract_weight(total, weight)
-    history = sizer.history
-    seen = int(history.samples[container])
-    cpu = sizer.cpu
-    return {
-        "version": VERSION,
-        "lastUpdateTime": format_time(now),
-        "firstSampleStart": format_time(float(history.first[container])) if seen else None,
-        "lastSampleStart": format_time(float(history.last[container])) if seen else None,
-        "totalSamplesCount": seen,
-        "cpuHistogram": _encode_histogram(
-            cpu.row_weights(container), float(cpu.rows.total[container]), float(cpu.rows.reference[container])
-        ),
-        "memoryHistogram": _encode_histogram(weights, total, reference),
-    }
 
 
 def import_checkpoint(sizer: VpaStrategy, container: int, checkpoint: Mapping[str, Any]) -> None:
@@ -81,23 +52,6 @@ def import_checkpoint(sizer: VpaStrategy, container: int, checkpoint: Mapping[st
     sizer.history.last[container] = last
     sizer.peaks.last[container] = sizer.peaks.end[container] = -math.inf
     sizer.peaks.used[container] = sizer.peaks.oom[container] = 0.0
-
-
-def _subtract_weight(weight: float, taken: float) -> float:
-    return weight - taken if weight - taken >= EPSILON else 0.0
-
-
-def _encode_histogram(weights: Floats, total: float, reference: float) -> dict[str, Any]:
-    full = np.flatnonzero(weights >= EPSILON)
-    if not full.size:
-        return {"referenceTimestamp": None, "bucketWeights": {}, "totalWeight": 0.0}
-    kept = weights[full[0] : full[-1] + 1]
-    scaled = np.floor(kept * (MAX_BUCKET_WEIGHT / kept.max()) + 0.5).astype(int)
-    return {
-        "referenceTimestamp": format_time(reference),
-        "bucketWeights": {str(full[0] + k): int(w) for k, w in enumerate(scaled) if w > 0},
-        "totalWeight": total,
-    }
 
 
 def _decode_weights(mapping: Mapping[str, Any], field: str, buckets: int) -> tuple[Floats, float, float]:

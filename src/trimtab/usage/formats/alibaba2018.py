@@ -15,9 +15,9 @@ from typing import IO
 
 import numpy as np
 
+from trimtab.api.quantity import GIB
 from trimtab.usage.formats.file_parts import FilePart
 from trimtab.usage.formats.format import (
-    GIB,
     ColumnLayout,
     Row,
     RowBlock,
@@ -29,7 +29,7 @@ from trimtab.usage.formats.format import (
 )
 from trimtab.usage.trace import Floats
 
-MACHINE_BYTES = 384 * GIB
+MACHINE_BYTES = 384.0 * GIB
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,6 @@ from trimtab.usage.formats.file_parts import FilePart, find_parts_in_file
 from trimtab.usage.trace import Floats
 
 BLOCK_ROWS = 16_384
-GIB = 2.0**30
 MISSING = "nan"
 _OTHER_DELIMITERS = ";\t|"
 """Column delimiters that are recognized only to give a better error message."""

@@ -11,10 +11,11 @@ from typing import IO
 
 import numpy as np
 
+from trimtab.api.quantity import GIB
 from trimtab.usage.formats.file_parts import FilePart
-from trimtab.usage.formats.format import GIB, ColumnLayout, Row, RowBlock, UsageFormat, encode_names, read_csv
+from trimtab.usage.formats.format import ColumnLayout, Row, RowBlock, UsageFormat, encode_names, read_csv
 
-MACHINE_CORES, MACHINE_BYTES = 32.0, 128 * GIB
+MACHINE_CORES, MACHINE_BYTES = 32.0, 128.0 * GIB
 COLUMN_COUNTS = (19, 20)
 """The possible numbers of columns; the second release added one at the end."""
 LAYOUT = ColumnLayout(

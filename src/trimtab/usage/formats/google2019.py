@@ -16,13 +16,13 @@ from typing import IO, Any
 import msgspec
 import numpy as np
 
+from trimtab.api.quantity import GIB
 from trimtab.errors import TrimtabError
 from trimtab.kube.errors import DECODE_ERRORS
 from trimtab.usage.formats.arrow import read_batches, read_numbers
 from trimtab.usage.formats.file_parts import FilePart
 from trimtab.usage.formats.format import (
     BLOCK_ROWS,
-    GIB,
     ColumnLayout,
     Row,
     RowBlock,
@@ -33,7 +33,7 @@ from trimtab.usage.formats.format import (
 )
 from trimtab.usage.trace import Floats
 
-MACHINE_CORES, MACHINE_BYTES = 64.0, 256 * GIB
+MACHINE_CORES, MACHINE_BYTES = 64.0, 256.0 * GIB
 TIME, COLLECTION, INSTANCE = "start_time", "collection_id", "instance_index"
 MEAN, MAXIMUM = "average_usage", "maximum_usage"
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
+from trimtab.api.quantity import GIB
 from trimtab.errors import TrimtabError
 from trimtab.usage.formats.arrow import read_batches, read_names, read_numbers
 from trimtab.usage.formats.file_parts import FilePart
 from trimtab.usage.formats.format import (
-    GIB,
     ColumnLayout,
     Row,
     RowBlock,
@@ -26,7 +26,7 @@ from trimtab.usage.trace import Floats
 
 CPU = ("cpu_cores", "cpu_fraction")
 MEMORY = ("mem_bytes", "mem_fraction")
-UNITS = {"mem_fraction": 16 * GIB}
+UNITS = {"mem_fraction": 16.0 * GIB}
 
 
 def matches(part: FilePart, head: Row) -> bool:

@@ -23,14 +23,13 @@ from trimtab.api.optimizationpolicy import (
     ResourceBounds,
     UpdateStrategy,
 )
-from trimtab.api.quantity import Quantity
+from trimtab.api.quantity import GIB, MIB, Quantity
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.lab.simulator.scenario import ContainerSpec, NodePool, Scenario, ServiceSpec, WorkloadSpec
 from trimtab.lab.workloads import generate
 from trimtab.usage.trace import Trace
 
-MIB, GIB = 2**20, 2**30
 STEP = 600.0
 DAY = 86400.0
 NODES = 8

@@ -2,11 +2,11 @@
 
 from typing import Any
 
+from harness.builders.vpa_checkpoints import export_status
 from harness.peers.vpa import GoVpa, RecordedVpa, Series
 from harness.recordings import Recording
 from sizing.strategies.test_vpa_checkpoint import fresh, observe_series, units
 from sizing.strategies.vpa_series import CHECKPOINT_START, RECORDING, answers, days_of_usage
-from trimtab.sizing.strategies.vpa_checkpoint import export_status
 
 
 def test_vpa_recommender_answers_as_recorded(go_vpa: GoVpa) -> None:
