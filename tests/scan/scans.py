@@ -1,6 +1,7 @@
 """A constant scan result for the tests of renderers."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from harness.builders.records import workload
 from trimtab.api.quantity import MIB
@@ -89,7 +90,7 @@ def workload_finding(
     )
 
 
-def scan_result(*workloads: WorkloadFinding, context: str = "prod", **more: object) -> ScanResult:
+def scan_result(*workloads: WorkloadFinding, context: str = "prod", **more: Any) -> ScanResult:
     """Return a scan result; without arguments, of the example findings."""
     return ScanResult(
         context=context,

@@ -26,8 +26,10 @@ from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.rest.client import Client
 from trimtab.lab.simulator.scenario import Scenario
 from trimtab.lab.simulator.simulation import Simulation
+from trimtab.prices import CPU_HOUR, GIB_HOUR
 from trimtab.scan.cluster_snapshot import ClusterSnapshot
 from trimtab.scan.model import ScanResult
+from trimtab.scan.render.summary import format_nodes
 from trimtab.scan.scan import Scan, ScanRequest
 from trimtab.scan.source_selection import SelectedSource
 from trimtab.usage.trace import Trace
@@ -143,6 +145,10 @@ async def test_scan_recommends_what_the_operator_does_under_each_policy() -> Non
         found = await scan(simulation)
         ignoring = await scan(simulation, ignore_policies=True)
         chosen = await scan(simulation, "vpa")
+    assert found.nodes
+    assert (found.nodes.count, found.nodes.needed) == (4, 2)
+    assert found.nodes.cost == pytest.approx(4 * 730 * (8 * CPU_HOUR + 16 * GIB_HOUR))
+    assert format_nodes(found) == "Nodes: 4 for $936 a month; all requests fit on 2 of the largest."
     assert {name for name, _ in targets} == {"web", "short"}
     assert recommended_sizes(found) == targets
     policies = {one.key.name: one.policy for one in found.workloads}

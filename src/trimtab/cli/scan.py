@@ -81,7 +81,7 @@ def scan(
     compare
         More strategies to compare, separated by commas: vpa,krr.
     price_cpu
-        The price of a core for an hour; the default is OpenCost's.
+        The price of a core for an hour; the default is that of the operator's configuration, or OpenCost's.
     price_memory
         The price of a GiB of memory for an hour.
     price_file
@@ -105,14 +105,16 @@ def scan(
     if group_by and output not in {"table", "json", "yaml"}:
         raise TrimtabError(f"--group-by: has no effect with --output {output}; use table, json or yaml")
     thresholds = [FailCondition.parse(text) for text in fail_on]
-    prices = read_prices(price_file, cpu=price_cpu, memory=price_memory)
     peers = [name for name in compare.split(",") if name]
     for name in filter(None, (scan_options.strategy, *peers)):
         STRATEGIES.load_type(name)
 
     workloads = WorkloadFilter(namespaces=namespace or None, labels=selector, kinds=kind)
-    scan_one_cluster = partial(scan_options.scan, workloads, compare=peers, prices=prices)
     names = _resolve_contexts(scan_options.kubeconfig, context, every=all_contexts)
+    # The configurations of several operators may have several currencies.
+    is_priced = len(names) > 1 or any(each is not None for each in (price_file, price_cpu, price_memory))
+    prices = read_prices(price_file, cpu=price_cpu, memory=price_memory) if is_priced else None
+    scan_one_cluster = partial(scan_options.scan, workloads, compare=peers, prices=prices)
     reached = partial(probe_context, kubeconfig=scan_options.kubeconfig, namespaces=namespace or None)
     scans, failed = _scan_clusters(
         names, reached, scan_one_cluster, partial(scan_options.build_failed_scan, prices=prices)

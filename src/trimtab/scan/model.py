@@ -13,7 +13,7 @@ from typing import Any
 from trimtab.api.quantity import ResourceName
 from trimtab.kube.kinds.pods import Pod, Resources, Role
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
-from trimtab.scan.pricing import ResourcePrices
+from trimtab.scan.pricing import NodeBill, ResourcePrices
 from trimtab.scan.risk import Risk, Severity
 from trimtab.scan.usage_model import UsageTotals
 from trimtab.sizing.evidence import Evidence
@@ -171,6 +171,8 @@ class ScanResult:
     """The namespaces that the scan may not read, each with the API server's message."""
     errors_by_resource: Mapping[str, str]
     """The errors that left the snapshot incomplete, by resource."""
+    nodes: NodeBill | None = None
+    """The bill of the nodes; None if the scan covers only a part of what runs on them."""
     compared: tuple[str, ...] = ()
 
     @cached_property

@@ -6,6 +6,7 @@ Disks, GPUs and the node of a pod are not considered. The default prices are Ope
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from unicodedata import category
@@ -16,6 +17,7 @@ from pydantic import AfterValidator, Field, ValidationError
 from trimtab.api.errors import format_problems
 from trimtab.api.quantity import GIB
 from trimtab.errors import TrimtabError
+from trimtab.kube.kinds.pod_requests import pod_requests
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.plugins import Settings
@@ -23,6 +25,7 @@ from trimtab.prices import CPU_HOUR, GIB_HOUR, MONTH_HOURS
 from trimtab.yaml_documents import load_yaml
 
 if TYPE_CHECKING:
+    from trimtab.operator.cluster_state import ClusterState
     from trimtab.operator.config.model import PriceSettings
 
 _MAX_LENGTH = 8
@@ -91,6 +94,38 @@ def build_prices(settings: PriceSettings) -> ResourcePrices:
     """Return the prices of the operator's configuration, less its discount."""
     paid = settings.paid_share
     return ResourcePrices(cpu=paid * settings.cpu, memory=paid * settings.memory, currency=settings.currency)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeBill:
+    """What the nodes cost, whatever is requested on them."""
+
+    count: int
+    cost: float
+    """The monthly cost of all nodes."""
+    needed: int
+    """The number of nodes of the largest size that would hold all requests, packed without gaps."""
+
+
+def build_node_bill(state: ClusterState, settings: PriceSettings) -> NodeBill | None:
+    """Return the bill of the nodes of a cluster; None if they are not known."""
+    from trimtab.operator.node_prices import (
+        NodePrices,  # the import of aiohttp takes longer than most commands
+    )
+
+    nodes = list(state.nodes)
+    cpu = max((node.allocatable.cpu for node in nodes), default=0)
+    memory = max((node.allocatable.memory for node in nodes), default=0)
+    if not (cpu and memory):
+        return None
+    requested = [pod_requests(pod) for pod in state.pods]
+    return NodeBill(
+        len(nodes),
+        sum(map(NodePrices(lambda: settings).monthly_cost, nodes)),
+        math.ceil(
+            max(sum(each.cpu for each in requested) / cpu, sum(each.memory for each in requested) / memory)
+        ),
+    )
 
 
 def format_money(amount: float, currency: str = "$") -> str:

@@ -15,6 +15,7 @@ from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey, qualify_kind
 from trimtab.kube.rest.client import Client
 from trimtab.operator.cluster_state import ClusterState
+from trimtab.operator.config.model import PriceSettings
 from trimtab.operator.kernels import SHIPPED_STRATEGIES, load_kernels
 from trimtab.operator.policy.resolver import PolicyResolver
 from trimtab.recommender.cohort import StrategySpec
@@ -22,7 +23,7 @@ from trimtab.recommender.workload import POD_LEVEL_RESOURCES, strategy_spec_from
 from trimtab.scan.assessor import DAY, Assessor, ScanPolicies
 from trimtab.scan.cluster_snapshot import ClusterSnapshot, list_selected_uids, take_snapshot
 from trimtab.scan.model import SHORT_KINDS, ScanResult, SkippedWorkload, WorkloadFinding
-from trimtab.scan.pricing import ResourcePrices
+from trimtab.scan.pricing import ResourcePrices, build_node_bill, build_prices
 from trimtab.scan.source_selection import SelectedSource
 from trimtab.scan.usage_model import UsageModel
 from trimtab.scan.usage_reader import ReadPlan, ReportProgress, plan_read, read_usage
@@ -67,7 +68,8 @@ class ScanRequest:
     window: float = WINDOW
     step: float | None = None
     """The seconds between two samples; None to choose by the size of the cluster."""
-    prices: ResourcePrices = field(default_factory=ResourcePrices)
+    prices: ResourcePrices | None = None
+    """The prices; None for those of the operator's configuration."""
 
     @property
     def compared(self) -> list[str]:
@@ -208,11 +210,15 @@ class Scan:
     ) -> ScanResult:
         """Assess each selected workload."""
         request = self._request
+        settings = snapshot.config.prices
+        if request.prices:
+            settings = PriceSettings(cpu=request.prices.cpu, memory=request.prices.memory)
+        prices = request.prices or build_prices(settings)
         assessor = Assessor(
             snapshot.state,
             model,
             self._specs,
-            request.prices,
+            prices,
             self._source.source.name,
             request.now,
             policies=self._build_policies(snapshot),
@@ -234,13 +240,19 @@ class Scan:
             step=plan.query.step if plan else request.step or 0.0,
             strategy=request.default_strategy,
             settings=self._settings[0].model_dump(),
-            prices=request.prices,
+            prices=prices,
+            nodes=None if self._is_partial(snapshot) else build_node_bill(snapshot.state, settings),
             workloads=tuple(sorted(found, key=_impact_key)),
             skipped=tuple(skipped),
             forbidden_namespaces=snapshot.forbidden_namespaces,
             errors_by_resource=snapshot.errors_by_resource,
             compared=tuple(request.compared),
         )
+
+    def _is_partial(self, snapshot: ClusterSnapshot) -> bool:
+        """Return True if the scan covers only a part of what runs on the nodes."""
+        wanted = self._request.workloads
+        return bool(wanted.is_partial or wanted.namespaces or snapshot.forbidden_namespaces)
 
     def _build_policies(self, snapshot: ClusterSnapshot) -> ScanPolicies:
         """Return the policies to follow; without the operator's namespace none was read."""

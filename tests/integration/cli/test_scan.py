@@ -175,7 +175,10 @@ def test_scan_follows_policies_and_the_operators_configuration(
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": "trimtab-operator"},
-        "data": {"config.yaml": "defaultPolicy: {mode: Recommend, resourceBounds: {cpu: {min: 333m}}}"},
+        "data": {
+            "config.yaml": "defaultPolicy: {mode: Recommend, resourceBounds: {cpu: {min: 333m}}}\n"
+            "prices: {cpu: 1, memory: 0, currency: €}"
+        },
     }
     configs = f"/api/v1/namespaces/{namespace}/configmaps"
     cluster.call("POST", policies, floor)
@@ -186,11 +189,14 @@ def test_scan_follows_policies_and_the_operators_configuration(
         (found,) = json.loads(out)["clusters"]
         code_ignoring, ignoring, _ = ask(*where, "--ignore-policies", "-o", "json")
         _, table, _ = ask(*where)
+        _, priced, _ = ask(*where, "--price-cpu", "2", "-o", "json")
     finally:
         cluster.call("DELETE", f"{policies}/floor")
         cluster.call("DELETE", f"{configs}/trimtab-operator")
     assert (code, code_ignoring) == (0, 0)
     assert found["errors"] == {}
+    assert found["prices"] == {"cpu": 1.0, "memory": 0.0, "currency": "€"}
+    assert json.loads(priced)["clusters"][0]["prices"]["cpu"] == 2.0
     sized = {
         each["name"]: (
             each["policy"],

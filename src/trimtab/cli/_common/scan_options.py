@@ -82,7 +82,7 @@ class ScanOptions:
         *,
         context: str | None,
         compare: Sequence[str] = (),
-        prices: ResourcePrices = ResourcePrices(),  # noqa: B008 - it is frozen
+        prices: ResourcePrices | None = None,
         observer: UsageObserver | None = None,
     ) -> ScanResult:
         """Scan one cluster, with progress on stderr; `observer` receives the usage too."""
@@ -119,12 +119,17 @@ class ScanOptions:
                 model = await scan.read(snapshot, selection, plan)
                 return scan.assess(snapshot, selection, plan, model)
 
-    def build_failed_scan(self, context: str, why: str, *, prices: ResourcePrices) -> ScanResult:
+    def build_failed_scan(self, context: str, why: str, *, prices: ResourcePrices | None) -> ScanResult:
         """Build the result for a cluster that could not be scanned."""
         window = parse_days(self.days)
         strategy = self.strategy or DEFAULT_STRATEGY
         return build_failed_scan(
-            context, why, at=time.time(), window=window, strategy=strategy, prices=prices
+            context,
+            why,
+            at=time.time(),
+            window=window,
+            strategy=strategy,
+            prices=prices or ResourcePrices(),
         )
 
     def _parse_step(self) -> float | None:

@@ -76,6 +76,13 @@ def build_document(scan: ScanResult, *, group_by: str = "") -> Document:
             "atRisk": {"oom": scan.count_at_risk("OOM"), "throttling": scan.count_at_risk("throttling")},
             "withoutRequests": scan.without_requests,
         },
+        "nodes": {
+            "count": scan.nodes.count,
+            "needed": scan.nodes.needed,
+            "costMonth": _round_cents(scan.nodes.cost),
+        }
+        if scan.nodes
+        else None,
         **({"groupBy": group_by, "groups": groups} if group_by else {}),
         "workloads": [_workload_record(found, strategy=scan.strategy) for found in scan.workloads],
         "skipped": [{**_key_record(each.key), "reason": each.reason} for each in scan.skipped],

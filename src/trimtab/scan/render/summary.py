@@ -80,6 +80,16 @@ def format_risks(scan: ScanResult) -> str:
     return "; ".join(parts) + "."
 
 
+def format_nodes(scan: ScanResult) -> str:
+    """Format the bill of the nodes, which changes only with them; empty if it is unknown."""
+    bill = scan.nodes
+    if bill is None:
+        return ""
+    cost = format_money(bill.cost, scan.prices.currency)
+    enough = f"; all requests fit on {bill.needed} of the largest" if bill.needed < bill.count else ""
+    return f"Nodes: {bill.count} for {cost} a month{enough}."
+
+
 def list_gaps(scan: ScanResult) -> list[str]:
     """List what the scan could not read, so that a partial result never passes for a complete one."""
     lines = []

@@ -22,6 +22,7 @@ from trimtab.scan.render.summary import (
     TOTALS_HEADER,
     build_totals,
     format_change,
+    format_nodes,
     format_risks,
     format_short_name,
     format_title,
@@ -56,6 +57,8 @@ def render_scan(scan: ScanResult, *, width: int, top: int) -> Iterator[Renderabl
     yield ""
     # The last column repeats the last row as money, so a terminal omits it.
     yield from _lay_out(TOTALS_HEADER[:-1], [row[:-1] for row in build_totals(scan)], width)
+    if nodes := format_nodes(scan):
+        yield Text(nodes)
     yield Text(format_risks(scan), style="red" if scan.count_at_risk("OOM") else "")
     for line in list_gaps(scan):
         yield Text(line, style="yellow")
