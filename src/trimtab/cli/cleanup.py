@@ -1,7 +1,7 @@
 """`trimtab cleanup`: what an operator that was uninstalled left behind."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Annotated, NamedTuple
 
 from cyclopts import Parameter
@@ -15,7 +15,7 @@ from trimtab.actuation.change_annotations import (
 from trimtab.actuation.hold import HOLD_ANNOTATION
 from trimtab.actuation.pod_options import OPTIONS_ANNOTATION
 from trimtab.api import GROUP, KINDS
-from trimtab.cli._common.operator_check import LEASE
+from trimtab.cli._common.installed_names import InstalledNames, read_installed_names
 from trimtab.cli._common.scan_options import friendly_errors
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection
@@ -45,7 +45,6 @@ SECRETS = Resource("", "v1", "secrets", "Secret")
 WORKLOADS = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, REPLICA_SETS, CRON_JOBS, JOBS, PODS)
 OWN_ANNOTATIONS = (CHANGE_ANNOTATION, APPLIED_ANNOTATION, REVERTED_ANNOTATION, RECOMMENDATION_ANNOTATION)
 """The annotations in which the operator keeps its state; all others of the group are written by people."""
-WEBHOOK_SECRET = "trimtab-webhook"  # noqa: S105 - a name
 PROCESSES = "app.kubernetes.io/name=trimtab,app.kubernetes.io/component in (operator,agent)"
 
 
@@ -77,6 +76,8 @@ def cleanup(
     dry_run: bool = False,
     force: bool = False,
     namespace: Annotated[str, Parameter(name=["--namespace", "-n"])] = SYSTEM_NAMESPACE,
+    lease: str | None = None,
+    webhook_secret: str | None = None,
     context: str | None = None,
     kubeconfig: str | None = None,
 ) -> int:
@@ -98,27 +99,42 @@ def cleanup(
         Remove it although operator or agents still run.
     namespace
         The namespace in which Trimtab was installed.
+    lease
+        The Lease, if the configuration named another one (leaderElection.name).
+    webhook_secret
+        The Secret of the webhook, if the configuration named another one (webhook.secret).
     context
         The kubeconfig context to use instead of the current one.
     kubeconfig
         The kubeconfig file to use instead of $KUBECONFIG or ~/.kube/config.
     """
-    return asyncio.run(_cleanup(namespace, context, kubeconfig, dry_run=dry_run, force=force))
+    given = {"lease": lease, "webhook_secret": webhook_secret}
+    names = {field: name for field, name in given.items() if name}
+    return asyncio.run(_cleanup(namespace, names, context, kubeconfig, dry_run=dry_run, force=force))
 
 
 async def _cleanup(
-    namespace: str, context: str | None, kubeconfig: str | None, *, dry_run: bool, force: bool
+    namespace: str,
+    given: Mapping[str, str],
+    context: str | None,
+    kubeconfig: str | None,
+    *,
+    dry_run: bool,
+    force: bool,
 ) -> int:
     connection = load_connection(kubeconfig=kubeconfig, context=context)
     async with Client(connection, timeout=30) as client, friendly_errors(connection):
-        running = [pod.name async for pod in _list(client, PODS, namespace=namespace, labels=PROCESSES)]
+        pods = await client.list_objects(PODS, namespace=namespace, labels=PROCESSES)
+        running = [pod["metadata"]["name"] for pod in pods]
         if running and not force and not dry_run:
             print(
                 f"{connection.context}: {', '.join(sorted(running)[:6])} still run in namespace {namespace} and would write "
                 "everything again; uninstall Trimtab first (helm uninstall, or kubectl delete -k deploy), or give --force"
             )
             return 1
-        found = await _find(client, namespace)
+        # Once the operator is uninstalled, its configuration is gone, too: then only the user knows other names.
+        names = await read_installed_names(client, pods, namespace=namespace)
+        found = await _find(client, namespace, names._replace(**given))
         for each in found.leftovers:
             if not dry_run:
                 await _remove(client, each)
@@ -127,7 +143,7 @@ async def _cleanup(
     return 0
 
 
-async def _find(client: Client, namespace: str) -> Found:
+async def _find(client: Client, namespace: str, names: InstalledNames) -> Found:
     found = Found([], [], [])
     for resource in WORKLOADS:
         async for each in _list(client, resource):
@@ -144,7 +160,7 @@ async def _find(client: Client, namespace: str) -> Found:
             )
     for resource in (VALIDATING, MUTATING):
         found.leftovers.extend(await _get(client, resource, CONFIGURATION_NAME))
-    for resource, name in ((LEASES, LEASE), (SECRETS, WEBHOOK_SECRET), (CONFIG_MAPS, STOP_NAME)):
+    for resource, name in ((LEASES, names.lease), (SECRETS, names.webhook_secret), (CONFIG_MAPS, STOP_NAME)):
         found.leftovers.extend(await _get(client, resource, name, namespace=namespace))
     found.leftovers.extend(
         [Leftover(NODE_METRICS, "", each.name) async for each in _list(client, NODE_METRICS)]

@@ -51,7 +51,7 @@ def test_doctor_judges_the_operators_pods(pods: list[dict[str, Any]], state: str
     ],
 )
 def test_doctor_judges_the_leader(spec: dict[str, Any], state: str, found: str) -> None:
-    result = judge_leader({"spec": spec}, [pod("a")], now=NOW)
+    result = judge_leader({"spec": spec}, [pod("a")], name="trimtab-operator", now=NOW)
     assert result.state == state
     assert found in result.found
 

@@ -160,3 +160,20 @@ def test_cleanup_refuses_while_an_operator_runs(cluster: Cluster, home: str, cal
     assert cluster.has(lease)
     assert call("--force")[0] == 0
     assert not cluster.has(lease)
+
+
+def test_cleanup_removes_the_lease_and_secret_of_other_names(cluster: Cluster, home: str, call: Call) -> None:
+    metadata = {"namespace": home}
+    apply(
+        cluster,
+        {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {**metadata, "name": "other"},
+            "spec": {},
+        },
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {**metadata, "name": "own"}},
+    )
+    assert call("--lease", "other", "--webhook-secret", "own")[0] == 0
+    assert not cluster.has(f"/apis/coordination.k8s.io/v1/namespaces/{home}/leases/other")
+    assert not cluster.has(f"/api/v1/namespaces/{home}/secrets/own")

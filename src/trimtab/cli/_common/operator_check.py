@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from trimtab.cli._common.doctor_checks import CheckResult, format_some
+from trimtab.cli._common.installed_names import read_installed_names
 from trimtab.kube.errors import Forbidden, NotFound
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.resources import LEASES, OPTIMIZATION_POLICIES, PODS
@@ -15,7 +16,6 @@ from trimtab.plural import format_time_span, pluralize
 
 CHECK = "operator"
 PODS_OF_OPERATOR = "app.kubernetes.io/name=trimtab,app.kubernetes.io/component=operator"
-LEASE = "trimtab-operator"
 RECENT = 3600.0
 """The seconds for which a restart is worth a warning."""
 
@@ -30,8 +30,9 @@ async def check_operator(client: Client, home: str, *, now: float | None = None)
         return [CheckResult(CHECK, "ok", f"not checked: you are not allowed to list pods of {home}")]
     if not pods:
         return [CheckResult(CHECK, "ok", f"none is installed in namespace {home}")]
+    names = await read_installed_names(client, pods, namespace=home)
     try:
-        lease: Object = await client.get(LEASES, LEASE, namespace=home)
+        lease: Object = await client.get(LEASES, names.lease, namespace=home)
     except (NotFound, Forbidden):
         lease = {}
     try:
@@ -39,7 +40,11 @@ async def check_operator(client: Client, home: str, *, now: float | None = None)
     except (NotFound, Forbidden):
         policies = ()
     at = time.time() if now is None else now
-    return [judge_pods(pods, now=at), judge_leader(lease, pods, now=at), judge_policies(policies)]
+    return [
+        judge_pods(pods, now=at),
+        judge_leader(lease, pods, name=names.lease, now=at),
+        judge_policies(policies),
+    ]
 
 
 def judge_pods(pods: Iterable[Object], *, now: float) -> CheckResult:
@@ -70,14 +75,14 @@ def judge_pods(pods: Iterable[Object], *, now: float) -> CheckResult:
     )
 
 
-def judge_leader(lease: Object, pods: Iterable[Object], *, now: float) -> CheckResult:
+def judge_leader(lease: Object, pods: Iterable[Object], *, name: str, now: float) -> CheckResult:
     spec = lease.get("spec") or {}
     holder = spec.get("holderIdentity") or ""
     renewed = _seconds_since(spec.get("renewTime"), now)
     duration = float(spec.get("leaseDurationSeconds") or 15)
     advice = "nothing is sized meanwhile; look at the log of the pods"
     if not holder or renewed is None:
-        return CheckResult("leader", "problem", f"no replica holds the Lease {LEASE}", advice)
+        return CheckResult("leader", "problem", f"no replica holds the Lease {name}", advice)
     # The clock of this machine may differ from that of the leader.
     if renewed > 4 * duration:
         return CheckResult(
