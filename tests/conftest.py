@@ -63,14 +63,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 PROCESS_STARTS = {"os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"}
-FONT_LIST = ("fc-list",)
-"""The program that matplotlib asks for fonts, once for each user, and does without where it is missing."""
+LIBRARY_PROGRAMS = {("fc-list",), ("lscpu",)}
+"""Programs that a library asks once, and does without: matplotlib for fonts, `numpy.testing` below 2 for the processor."""
 _in_own_process = False
 """True while a test runs that must need no other process."""
 
 
 def _forbid_other_processes(event: str, details: tuple[object, ...]) -> None:
-    if _in_own_process and event in PROCESS_STARTS and details[:1] != FONT_LIST:
+    if _in_own_process and event in PROCESS_STARTS and details[:1] not in LIBRARY_PROGRAMS:
         pytest.fail(f"{event}: a test that starts a process belongs in tests/integration")
 
 
