@@ -94,7 +94,8 @@ test-lowest: setup ## Run fast tests with the lowest versions that pyproject.tom
 	  pyproject.toml --output-file $(LOWEST)/requirements.txt
 	uv pip install --quiet --python $(LOWEST) --only-binary :all: --requirement $(LOWEST)/requirements.txt
 	uv pip install --quiet --python $(LOWEST) --no-deps --editable .
-	$(LOWEST)/bin/python -m pytest -q -m "not cluster and not postgres" --ignore tests/cli/test_train.py \
+	$(LOWEST)/bin/python -m pytest -q -m "not cluster and not postgres and not long" --hypothesis-profile fast \
+	  --numprocesses auto --dist worksteal --ignore tests/cli/test_train.py \
 	  tests/api tests/sizing tests/kube tests/usage tests/store tests/cli
 
 recordings: test-deps ## Record the answers of the real peers again, for the fast tests

@@ -5,6 +5,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from trimtab.node.cgroups import CgroupDriver, CgroupLayout, Hierarchy, QosClass
@@ -59,6 +60,7 @@ def _descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
+@pytest.mark.long
 def test_agent_leaks_no_descriptors_series_or_memory_over_a_day(tmp_path: Path) -> None:
     rng = random.Random(9)
     tree = CgroupTree(tmp_path, rng)

@@ -19,7 +19,7 @@ FAST_SEEDS = [seed for seed in SEEDS if draw_case(seed, "heavy").world.days <= 2
 
 @pytest.mark.parametrize(
     "seed",
-    [*(pytest.param(seed, marks=pytest.mark.long) for seed in SEEDS if seed not in FAST_SEEDS), *FAST_SEEDS],
+    [pytest.param(seed, marks=[] if seed in FAST_SEEDS else pytest.mark.long) for seed in SEEDS],
 )
 async def test_fault_simulation_holds_all_invariants(seed: int) -> None:
     result = await run_case(draw_case(seed, "heavy"))
@@ -32,6 +32,7 @@ async def test_fault_simulation_passes_shrunk_failures_of_the_past(path: Path) -
     assert not result.violations, f"replay with: python -m trimtab.lab.faults replay --case {path} --trace"
 
 
+@pytest.mark.long
 async def test_fault_simulation_repeats_a_seed_to_the_byte() -> None:
     first, second = [await run_case(draw_case(34, "heavy")) for _ in range(2)]
     assert first.trace == second.trace

@@ -13,6 +13,8 @@ from trimtab.node.model import NodeView
 from trimtab.node.restore_journal import RestoreJournal
 
 SEEDS = range(24)
+FAST_SEEDS = range(12)
+"""The seeds in `make test-fast`."""
 
 
 async def run_seeds(invariant: str, *, first: int, most: int) -> NodeCaseResult | None:
@@ -24,7 +26,9 @@ async def run_seeds(invariant: str, *, first: int, most: int) -> NodeCaseResult 
     return None
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=[] if seed in FAST_SEEDS else pytest.mark.long) for seed in SEEDS]
+)
 async def test_node_fault_simulation_holds_all_invariants(seed: int) -> None:
     result = await run_node_case(draw_node_case(seed, "heavy"))
     command = f"python -m trimtab.lab.faults replay {seed} --subject node --trace"
