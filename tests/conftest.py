@@ -14,7 +14,7 @@ import structlog
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-from harness import NODE_FOLDERS
+from harness import NODE_FOLDERS, compiled
 from harness.cluster.port import ApiServer
 from harness.examples import FAST_PROFILE
 from harness.fake_api.server import FakeApiServer
@@ -35,6 +35,12 @@ def pytest_cmdline_main(config: pytest.Config) -> object:
     """Run the session with memory for its frames: at an unlucky depth, tests took three times the CPU."""
     inner = config.pluginmanager.subset_hook_caller("pytest_cmdline_main", [sys.modules[__name__]])
     return call_with_frame_memory(lambda: inner(config=config))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Restore numba's compiled functions before the workers start, each of which would compile them for 17 s in a new clone."""
+    if not hasattr(config, "workerinput"):
+        compiled.restore()
 
 
 def pytest_sessionstart() -> None:

@@ -8,6 +8,7 @@ import hashlib
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import trimtab
@@ -17,9 +18,14 @@ PACKAGE = Path(trimtab.__file__).parent
 
 
 def restore() -> None:
-    """Lay beside the modules what was kept of the same ones."""
-    if _place().is_dir():
-        shutil.copytree(_place(), PACKAGE, dirs_exist_ok=True)
+    """Lay beside the modules what was kept of the same ones, and is not there."""
+    with suppress(FileNotFoundError):  # another checkout has just kept its own
+        shutil.copytree(_place(), PACKAGE, dirs_exist_ok=True, copy_function=_copy_if_missing)
+
+
+def _copy_if_missing(source: str, target: str) -> None:
+    if not Path(target).exists():  # else a process may be reading it
+        shutil.copy2(source, target)
 
 
 def keep() -> None:
