@@ -61,6 +61,7 @@ from trimtab.kube.errors import (
 )
 from trimtab.kube.kinds.pods import Pod
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
+from trimtab.timing import Backoff
 
 log = structlog.get_logger(__name__)
 
@@ -167,7 +168,7 @@ class _Memory:
     def record_failure(self, *, first: int) -> int:
         """Count a failure and return the seconds until the next attempt, after the first failure `first`."""
         self.failures += 1
-        return min(DEADLINES.max_retry, first << min(self.failures - 1, 10))
+        return int(Backoff(first=first, ceiling=DEADLINES.max_retry).delay(self.failures))
 
     def record_written(self, transition: WrittenTransition, workload: Workload) -> None:
         """Record and log that the annotations of a row are on the workload."""

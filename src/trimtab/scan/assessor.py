@@ -14,7 +14,7 @@ import msgspec
 
 from trimtab.actuation.effective_size import PodSync, effective_containers
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec, PolicyMode, UpdateStrategy
-from trimtab.api.quantity import MIB, format_step
+from trimtab.api.quantity import format_short, format_step
 from trimtab.kube.kinds.pod_requests import BEST_EFFORT, qos_class
 from trimtab.kube.kinds.pods import Container, Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
@@ -327,7 +327,7 @@ def _raise_to_safe_size(
     safe = needed_memory(observed.container, evidence=observed.evidence, rules=rules, now=now)
     if "OOM" in observed.risks and safe and memory < safe:
         least = format_step("memory", safe)
-        detail = f"at least {least} by its peak and OOM kills, instead of the strategy's {memory / MIB:.0f}Mi"
+        detail = f"at least {least} by its peak and OOM kills, instead of the strategy's {format_short('memory', memory)}"
         memory, facts = safe, (*facts, Factor("OOM risk", detail, "usage"))
     return msgspec.structs.replace(
         proposal,

@@ -67,11 +67,12 @@ from trimtab.actuation.resources import (
 )
 from trimtab.kube.kinds.pods import Pod, Resources
 from trimtab.printable import shorten
+from trimtab.timing import Backoff
 
 
 def compute_cooldown(times: int) -> int:
     """Return the seconds of cooldown after this many reverts in a row."""
-    return int(min(DEADLINES.max_cooldown, DEADLINES.min_cooldown * 2 ** min(times - 1, 16)))
+    return int(Backoff(first=DEADLINES.min_cooldown, ceiling=DEADLINES.max_cooldown).delay(times))
 
 
 # Which pods, and to which size

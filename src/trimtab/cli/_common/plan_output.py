@@ -11,6 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from trimtab.api.quantity import format_short
 from trimtab.intents.actuator import IntentAction
 from trimtab.intents.planner import ExpectedOutcome, Purpose
 from trimtab.operator.intents.preview import PlanPreview
@@ -116,6 +117,6 @@ def _format_number(value: float | None) -> str:
 def _format_size(found: PlanPreview) -> str:
     state = found.state
     cpu, memory = state.cpu, state.memory
-    size = [f"{cpu:g} cores" if cpu else "", f"{memory / 2**20:.0f} MiB" if memory else ""]
+    size = [format_short("cpu", cpu * 1000) if cpu else "", format_short("memory", memory) if memory else ""]
     each = " and ".join(part for part in size if part)
     return pluralize(state.replicas, "pod") + (f" of {each}" if each else "")
