@@ -1,0 +1,152 @@
+"""The chart on a real node reads a real Prometheus behind a token and a private CA, both from objects of its namespace."""
+
+import json
+import ssl
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import UnavailableError
+from harness.builders.busybox_workloads import plods, size, template, workload
+from harness.builders.certificates import LOOPBACK, Authority
+from harness.cluster.cluster import Cluster
+from harness.e2e.e2e_env import eventually
+from harness.peers.helm import Helm, HelmError
+from harness.peers.prometheus import Prometheus
+from integration.e2e.trimtab_image import TAG, trimtab_image
+
+NAMESPACE = "trimtab-guarded"
+POLICIES = f"/apis/trimtab.io/v1alpha1/namespaces/{NAMESPACE}/optimizationpolicies"
+TOKEN = "the-token-of-a-secret"
+
+pytestmark = pytest.mark.timeout(600)  # a node is started and given an image, which takes a busy machine long
+
+
+@contextmanager
+def guard(upstream: str, authority: Authority) -> Iterator[tuple[str, list[int]]]:
+    """Serve a Prometheus over TLS to whoever has the token; yield the address and the statuses of all responses."""
+    statuses: list[int] = []
+
+    class Guard(BaseHTTPRequestHandler):
+        def _answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0)) or None
+            if self.headers.get("Authorization") != f"Bearer {TOKEN}":
+                self._send(401, b"", "text/plain")
+                return
+            kept = {name: self.headers[name] for name in ("Content-Type",) if name in self.headers}
+            asked = urllib.request.Request(upstream + self.path, body, kept, method=self.command)
+            with urllib.request.urlopen(asked, timeout=30) as answer:
+                self._send(answer.status, answer.read(), answer.headers["Content-Type"])
+
+        do_GET = do_POST = _answer  # noqa: N815 - the names that the base class calls
+
+        def _send(self, status: int, body: bytes, kind: str) -> None:
+            statuses.append(status)
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Log nothing."""
+
+    pair = authority.issue("prometheus", hosts=LOOPBACK)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.cert, pair.key)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Guard)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"https://127.0.0.1:{server.server_port}", statuses
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def _apply(cluster: Cluster, manifest: dict[str, Any]) -> None:
+    flags = ("--server-side", "--force-conflicts", "-n", NAMESPACE)
+    cluster.kubectl("apply", *flags, "-f", "-", stdin=json.dumps(manifest))
+
+
+def _prepare(cluster: Cluster, authority: Authority) -> None:
+    cluster.learn()
+    cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    policy = {"selector": {"namespaces": {"allow": [NAMESPACE]}}, "reconciliationInterval": "10s"}
+    idler = template(plods(rest=0.5), app="idler", size=size("100m", "32Mi"))
+    for kind, name, content in (
+        ("Secret", "prometheus", {"stringData": {"token": TOKEN}}),
+        ("ConfigMap", "private-ca", {"data": {"ca.crt": authority.cert.read_text()}}),
+    ):
+        _apply(cluster, {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, **content})
+    _apply(
+        cluster,
+        {
+            "apiVersion": "trimtab.io/v1alpha1",
+            "kind": "OptimizationPolicy",
+            "metadata": {"name": "all"},
+            "spec": policy,
+        },
+    )
+    _apply(cluster, workload("Deployment", "idler", idler, policy="all"))
+
+
+def test_operator_reads_a_prometheus_behind_a_token_and_a_private_ca(
+    node_cluster: Cluster, tmp_path: Path
+) -> None:
+    node = node_cluster.add_node()
+    node.load(trimtab_image())
+    authority = Authority(tmp_path / "ca", "private")
+    _prepare(node_cluster, authority)
+    repository, _, tag = TAG.rpartition(":")
+    host, _, served = node_cluster.server.removeprefix("https://").rpartition(":")
+    helm = Helm(node_cluster, NAMESPACE)
+    (tmp_path / "data").mkdir()
+    try:
+        prometheus = Prometheus(node_cluster, tmp_path / "data")
+    except UnavailableError as why:
+        pytest.skip(str(why))
+    with prometheus, guard(prometheus.url, authority) as (url, statuses):
+        try:
+            helm.install(
+                "crds.install=false",
+                f"image.repository={repository}",
+                f"image.tag={tag}",
+                "image.pullPolicy=Never",
+                "operator.replicas=1",
+                "operator.hostNetwork=true",
+                "operator.webhook=false",
+                f"operator.env[0].name=KUBERNETES_SERVICE_HOST,operator.env[0].value={host}",
+                f"operator.env[1].name=KUBERNETES_SERVICE_PORT,operator.env[1].value={served}",
+                "operator.secrets={prometheus}",
+                "operator.caBundle.configMap=private-ca",
+                "operator.config.metricsSource.provider=prometheus",
+                f"operator.config.metricsSource.settings.url={url}",
+                "operator.config.metricsSource.settings.token_file=/run/trimtab/secrets/prometheus/token",
+            )
+
+            def is_read() -> bool:
+                found = node_cluster.call("GET", f"{POLICIES}/all").get("status", {}).get("conditions", ())
+                known = {each["type"]: each for each in found}
+                return "known since" in known.get("MetricsAvailable", {}).get("message", "")
+
+            eventually(is_read, what="samples of the Prometheus", timeout=240)
+        except Exception:
+            print(node_cluster.kubectl("describe", "pods", "-n", NAMESPACE))
+            print(node_cluster.kubectl("logs", "-n", NAMESPACE, "deploy/trimtab-operator"))
+            print(node_cluster.kubectl("get", "optimizationpolicy", "-n", NAMESPACE, "-o", "yaml"))
+            raise
+        finally:
+            with suppress(HelmError):
+                helm.uninstall()
+            node_cluster.call("DELETE", f"/api/v1/namespaces/{NAMESPACE}")
+    assert statuses
+    assert 401 not in statuses
