@@ -27,6 +27,9 @@ class ConnectionLimits:
     per_peer: int = 512
     first_request: float = 5.0
     """The seconds in which a new connection has to send the head of a request, and before it to negotiate TLS."""
+    unread: int = 64
+    """The connections at a time whose clients do not read what was sent: each holds a whole response in memory."""
+    unread_seconds: float = 30.0
 
 
 DEFAULT_LIMITS = ConnectionLimits()
@@ -90,6 +93,7 @@ class _Connections:
         self._limits = limits
         self._by_peer: dict[str, dict[_Connection, None]] = {}
         self._by_handler: dict[asyncio.BaseProtocol, _Connection] = {}
+        self._unread: dict[_Connection, None] = {}
 
     def add(self, connection: _Connection) -> None:
         """Add a connection; at the limit, close an old one of its peer, or of the peer with the most."""
@@ -107,7 +111,18 @@ class _Connections:
         if connection := self._by_handler.get(request.protocol):
             connection.note_request(request)
 
+    def note_unread(self, connection: _Connection) -> None:
+        """Note that a client does not read; close the connection that has been so for longest if there are too many."""
+        self._unread[connection] = None
+        connection.start_timer(self._limits.unread_seconds)
+        if len(self._unread) > self._limits.unread:
+            next(iter(self._unread)).abort()
+
+    def note_read(self, connection: _Connection) -> None:
+        self._unread.pop(connection, None)
+
     def remove(self, connection: _Connection) -> None:
+        self._unread.pop(connection, None)
         if self._by_handler.pop(connection.handler, None) is None:
             return
         own = self._by_peer[connection.peer]
@@ -139,7 +154,8 @@ class _Connection(asyncio.Protocol):
         return self._body is not None and self._body.is_eof()
 
     def start_timer(self, seconds: float) -> None:
-        # Otherwise a client that never sends a request keeps its connection for ever.
+        # Otherwise a client that never sends a request, or reads no response, keeps its connection for ever.
+        self._stop_timer()
         self._timer = asyncio.get_running_loop().call_later(seconds, self.abort)
 
     def note_request(self, request: web.Request) -> None:
@@ -176,9 +192,12 @@ class _Connection(asyncio.Protocol):
         return self.handler.eof_received()
 
     def pause_writing(self) -> None:
+        self._connections.note_unread(self)
         self.handler.pause_writing()
 
     def resume_writing(self) -> None:
+        self._stop_timer()
+        self._connections.note_read(self)
         self.handler.resume_writing()
 
 

@@ -17,6 +17,8 @@ PageHandler = Callable[[], tuple[int, bytes]]
 
 _REQUEST_TIMEOUT = 5.0
 _MAX_BYTES = 8192
+_MAX_CONNECTIONS = 256
+"""The connections at a time; beyond them the oldest is closed."""
 _REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
 
@@ -25,15 +27,28 @@ async def serve_http(address: str, pages: dict[str, PageHandler]) -> AsyncIterat
     """Serve these paths at `HOST:PORT` and yield the port, which matters for port 0."""
     host, _, port = address.rpartition(":")
 
+    connected: dict[asyncio.StreamWriter, None] = {}  # the oldest first
+
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(
-            OSError, TimeoutError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError
-        ):
-            async with asyncio.timeout(_REQUEST_TIMEOUT):
-                head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(_build_response(head, pages))
-                await writer.drain()
-        writer.close()
+        connected[writer] = None
+        if len(connected) > _MAX_CONNECTIONS:
+            next(iter(connected)).transport.abort()
+        # Otherwise a client that does not read keeps its connection, and the rest of the response, for ever.
+        writer.transport.set_write_buffer_limits(0)
+        is_answered = False
+        try:
+            with suppress(OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+                async with asyncio.timeout(_REQUEST_TIMEOUT):
+                    head = await reader.readuntil(b"\r\n\r\n")
+                    writer.write(_build_response(head, pages))
+                    await writer.drain()
+                    is_answered = True
+        finally:
+            del connected[writer]
+            if is_answered:
+                writer.close()
+            else:
+                writer.transport.abort()
 
     try:
         server = await asyncio.start_server(answer, host.strip("[]"), int(port), limit=_MAX_BYTES)

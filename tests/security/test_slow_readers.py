@@ -1,0 +1,92 @@
+"""Clients that never read a response must not keep it in memory: any pod may ask for metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from trimtab.http_server import ConnectionLimits, serve_application
+from trimtab.node import http
+
+LARGE = b"x" * (8 << 20)
+FEW = 8
+
+
+@asynccontextmanager
+async def serve_operator() -> AsyncIterator[int]:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=LARGE)
+
+    application = web.Application()
+    application.router.add_get("/metrics", answer)
+    limits = ConnectionLimits(unread=FEW, unread_seconds=1.0)
+    async with serve_application(application, "127.0.0.1:0", limits=limits) as port:
+        yield port
+
+
+@asynccontextmanager
+async def serve_agent() -> AsyncIterator[int]:
+    async with http.serve_http("127.0.0.1:0", {"/metrics": lambda: (200, LARGE)}) as port:
+        yield port
+
+
+def ask_without_reading(port: int) -> socket.socket:
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    client.connect(("127.0.0.1", port))
+    client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+    return client
+
+
+async def count_ended(clients: list[socket.socket]) -> int:
+    """Count the connections whose response was cut off; a whole one has all bytes."""
+    ended = 0
+    for client in clients:
+        client.settimeout(5)
+        with client:
+            received = 0
+            try:
+                while piece := await asyncio.to_thread(client.recv, 1 << 20):
+                    received += len(piece)
+            except ConnectionError:
+                pass
+            except TimeoutError:
+                continue
+            ended += received < len(LARGE)
+    return ended
+
+
+@pytest.mark.parametrize("serve", [serve_operator, serve_agent])
+async def test_client_that_does_not_read_loses_its_connection(
+    serve: Callable[[], AbstractAsyncContextManager[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "_REQUEST_TIMEOUT", 1.0)
+    monkeypatch.setattr(http, "_MAX_CONNECTIONS", FEW)
+    async with serve() as port:
+        clients = [await asyncio.to_thread(ask_without_reading, port) for _ in range(3 * FEW)]
+        await asyncio.sleep(2.0)  # longer than a client may take
+        assert await count_ended(clients) == len(clients)
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"http://127.0.0.1:{port}/metrics") as page,
+        ):
+            assert await page.read() == LARGE
+
+
+@pytest.mark.parametrize("serve", [serve_operator, serve_agent])
+async def test_only_a_few_clients_at_a_time_may_leave_responses_unread(
+    serve: Callable[[], AbstractAsyncContextManager[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "_MAX_CONNECTIONS", FEW)
+    async with serve() as port:
+        clients = [await asyncio.to_thread(ask_without_reading, port) for _ in range(3 * FEW)]
+        await asyncio.sleep(0.3)  # until the server has sent what it can
+        assert await count_ended(clients[: 2 * FEW]) == 2 * FEW
+        for client in clients:
+            client.close()
