@@ -128,10 +128,14 @@ class WorkloadRun:
         self.wanted = desired_change(
             wanted, needed_memory={"web": 0}, canary=CANARY, min_interval=Duration(0), **policy
         )
-        self.actuator = ChangeExecutor(self.world, self.world.records, may_write=lambda: True)
+        self.restart()
         self.began: dict[str, int] = {}
         self.longest: dict[str, int] = {}
         self.report: ReconcileResult | None = None
+
+    def restart(self) -> None:
+        """Go on with a new process, which has only the annotations."""
+        self.actuator = ChangeExecutor(self.world, self.world.records, may_write=lambda: True)
 
     def step(self, seconds: int) -> None:
         self.report = run(self.actuator.reconcile(KEY, self.wanted, now=self.world.now))
@@ -153,6 +157,7 @@ class WorkloadRun:
     urgent_from=st.none() | st.integers(0, 20),
     never_open_from=st.none() | st.integers(1, 12),
     limits_stay=st.booleans(),
+    restart_at=st.none() | st.integers(1, 60),
 )
 @example(
     way="InPlace",
@@ -162,6 +167,7 @@ class WorkloadRun:
     urgent_from=12,
     never_open_from=None,
     limits_stay=False,
+    restart_at=None,
 ).via("issue 20, number 5")
 def test_change_ends_whatever_stays_broken(
     *,
@@ -172,12 +178,15 @@ def test_change_ends_whatever_stays_broken(
     urgent_from: int | None,
     never_open_from: int | None,
     limits_stay: bool,
+    restart_at: int | None,
 ) -> None:
     workload_run = WorkloadRun(way, replicas, POISON if poisoned else NEW, memory_limits_fixed=limits_stay)
     for number in range(30 + 20 * 6):
         for each in troubles:
             if each.at == number:
                 TROUBLES[each.trouble](workload_run.world)
+        if number == restart_at:
+            workload_run.restart()
         if number == urgent_from:
             workload_run.wanted = replace(workload_run.wanted, sizes=MORE, is_urgent=True)
         if number == never_open_from:
