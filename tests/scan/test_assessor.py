@@ -2,7 +2,8 @@
 
 import math
 from datetime import UTC, datetime
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,13 +13,17 @@ from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.api.quantity import MIB
 from trimtab.kube.kinds.pods import pod_projection
 from trimtab.kube.kinds.workloads import Workload
+from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.resources import PODS, STATEFUL_SETS
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.recommender.cohort import StrategySpec
 from trimtab.scan.assessor import Assessor
+from trimtab.scan.cluster_snapshot import ClusterSnapshot
 from trimtab.scan.model import SkippedWorkload, WorkloadFinding
 from trimtab.scan.pricing import ResourcePrices
 from trimtab.scan.risk import Severity
+from trimtab.scan.scan import Scan, ScanRequest
+from trimtab.scan.source_selection import SelectedSource
 from trimtab.scan.usage_model import UsageModel
 from trimtab.sizing.constraints import Constraints
 from trimtab.sizing.evidence import add_headroom
@@ -26,6 +31,7 @@ from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.sizing.proposal import Proposal, ResourceTarget
 from trimtab.sizing.recommend import recommend_pod
 from trimtab.testing import FakeInformerSet
+from trimtab.usage.source import Source
 from trimtab.usage.usage import Oom, PodContainer, Usage
 
 STEP, DAY = 300.0, 86400.0
@@ -231,3 +237,16 @@ def test_assessor_learns_oom_kill_that_only_a_failed_pod_reports() -> None:
     found = assess(state, LIMITED_DB, memory=297.0 * MIB)
     assert isinstance(found, WorkloadFinding)
     assert found.containers[0].risks == ("OOM",)
+
+
+async def test_scan_says_why_a_replication_controller_is_not_sized() -> None:
+    old = pod("old-0")
+    old["metadata"]["ownerReferences"][0] |= {"kind": "ReplicationController", "name": "old", "uid": "rc"}
+    request = ScanRequest(now=NOW)
+    source = SelectedSource(cast("Source[Any]", SimpleNamespace(name="none")), "example", has_history=True)
+    client = cast("Client", SimpleNamespace(connection=None))
+    snapshot = ClusterSnapshot(state_with(DB, pod("db-0"), old), [None], {}, {})
+    skipped = (await Scan(client, source, request).select(snapshot)).skipped
+    assert {one.key.name: one.reason for one in skipped} == {
+        "old": "is obsolete and not sized; replace it by a Deployment"
+    }

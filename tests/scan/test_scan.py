@@ -30,7 +30,7 @@ from trimtab.prices import CPU_HOUR, GIB_HOUR
 from trimtab.scan.cluster_snapshot import ClusterSnapshot
 from trimtab.scan.model import ScanResult
 from trimtab.scan.render.summary import format_nodes
-from trimtab.scan.scan import Scan, ScanRequest
+from trimtab.scan.scan import Scan, ScanRequest, WorkloadFilter
 from trimtab.scan.source_selection import SelectedSource
 from trimtab.usage.trace import Trace
 
@@ -70,12 +70,19 @@ def policy_of_a_scan(strategy: str) -> OptimizationPolicySpec:
     )
 
 
-async def scan(simulation: Simulation, strategy: str = "", *, ignore_policies: bool = False) -> ScanResult:
+async def scan(
+    simulation: Simulation,
+    strategy: str = "",
+    *,
+    ignore_policies: bool = False,
+    workloads: WorkloadFilter = WorkloadFilter(),  # noqa: B008 - it is frozen
+) -> ScanResult:
     """Scan the simulated cluster over the whole time that it has existed."""
     config = simulation.config
     source = SelectedSource(simulation.usage_source, "simulation", has_history=True)
     request = ScanRequest(
         now=simulation.now,
+        workloads=workloads,
         strategy=strategy,
         operator_namespace="" if ignore_policies else config.namespace,
         window=simulation.now - simulation.world.start,
@@ -107,6 +114,19 @@ async def test_scan_recommends_the_targets_of_the_operator(strategy: str) -> Non
     assert len(recommended) == 3
     assert all(each.has_changes for one in found.workloads for each in one.containers)
     assert recommended == targets
+
+
+async def test_scan_of_one_namespace_recommends_what_a_scan_of_all_does() -> None:
+    varied = varied_scenario()
+    apart = tuple(replace(each, namespace=f"{each.name}-team") for each in varied.workloads)
+    async with Simulation(
+        replace(varied, workloads=apart), policies={}, history_seconds=6 * 3600
+    ) as simulation:
+        await simulation.run(2 * simulation.step)
+        whole = recommended_sizes(await scan(simulation))
+        for each in apart:
+            part = await scan(simulation, workloads=WorkloadFilter(names=(each.name,)))
+            assert recommended_sizes(part).items() <= whole.items()
 
 
 def selecting(*names: str) -> PolicySelector:

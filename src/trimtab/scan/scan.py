@@ -32,6 +32,10 @@ from trimtab.usage.pod_ownership import PodOwnerIndex
 from trimtab.usage.usage import Usage
 
 WINDOW = 14 * DAY
+UNSUPPORTED_OWNERS = {
+    "ReplicationController": "is obsolete and not sized; replace it by a Deployment",
+}
+"""The reason for each known kind that is left out on purpose."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -360,7 +364,9 @@ def _skip_unowned_pods(state: ClusterState) -> list[SkippedWorkload]:
             )
         else:
             key = WorkloadKey(pod.owner.kind, pod.namespace, pod.owner.name)
-            reason = "creates pods, but Trimtab does not support its kind or may not read it"
+            reason = UNSUPPORTED_OWNERS.get(
+                pod.owner.kind, "creates pods, but Trimtab does not support its kind or may not read it"
+            )
         found[key] = SkippedWorkload(key, reason)
     return list(found.values())
 

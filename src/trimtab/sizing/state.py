@@ -122,6 +122,9 @@ def unpack(target: ArrayState[Any], state: bytes, like: Mapping[str, Array]) -> 
     content = _CompressedReader(body)
     arrays = {}
     for part in header.parts:
+        if part.name in target.former_arrays:
+            _read_array(part, content)
+            continue
         if part.name not in like:
             raise ValueError(f"state: array {part.name!r} is not one that {target.name} keeps")
         arrays[part.name] = _read_array(part, content)
@@ -233,6 +236,8 @@ class ArrayState(ABC, Generic[S]):
 
     name: ClassVar[str]
     """The name that users know."""
+    former_arrays: ClassVar[frozenset[str]] = frozenset()
+    """The arrays that earlier versions stored and that are ignored."""
 
     def __init__(self, containers: int, settings: S) -> None:
         self.containers = containers

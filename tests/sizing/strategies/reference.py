@@ -1,4 +1,4 @@
-"""The default strategy in plain Python: one resource of one container, with the fleet's averages given.
+"""The default strategy in plain Python: one resource of one container.
 
 `docs/reference/strategies.md` explains the formulas; the compiled kernels must give the same sizes.
 """
@@ -17,7 +17,7 @@ from trimtab.sizing.strategies.trimtab_engine.kernels import (
     Singles,
     find_bucket,
 )
-from trimtab.sizing.strategies.trimtab_engine.state import FLEET_INTERVAL, ResourceTuning
+from trimtab.sizing.strategies.trimtab_engine.state import FADE_INTERVAL, ResourceTuning
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Reference:
     price: CostModel
     errors: Singles
     seen = total = highest = over_size = mass = recent = 0.0
-    mean = weight = unrest = kept_mean = fading = highest_ever = used = requested = 0.0
+    mean = weight = kept_mean = fading = highest_ever = used = requested = 0.0
     care, savings, changes, held, epochs = 1.0, 0.0, 0.0, nan, 0
     levels: list[float] = field(default_factory=lambda: [nan] * 5)
     bids: list[float] = field(default_factory=lambda: [nan] * 5)
@@ -59,7 +59,7 @@ class Reference:
         self.mass += trust * (first if peaks else weight)
         self.highest = max(self.highest, use)
 
-    def close(self, hour: int, ahead: int, fleet_errors: Floats, fleet_costs: Floats) -> None:
+    def close(self, hour: int, ahead: int, prior: Floats) -> None:
         """End the epoch: charge the bids, name the levels, price the margins, choose, and change if it pays."""
         d, p, self.epochs = self.decay, self.price, self.epochs + 1
         if self.seen:
@@ -77,9 +77,8 @@ class Reference:
                 excess = min(self.over_size / seen / p.tolerated_overuse - 1, 20)
                 self.care = min(max(self.care * exp(0.05 * excess), 1), 20)
             self._update_levels(hour, ahead, mean)
-            kind = sum(self.unrest > least for least in (0.1, 0.25, 0.5, 1.0))
-            chosen = min(range(5), key=lambda k: self.costs[k] + d.fleet_cost_epochs * fleet_costs[kind, k])
-            saved = [self._price(k, fleet_errors[kind, k]) for k in range(5)][chosen]
+            chosen = min(range(5), key=lambda k: self.costs[k])
+            saved = [self._price(k, prior) for k in range(5)][chosen]
             self.savings = self.savings * d.expected_savings + max(saved, 0) / self._used_share(self.mean)
             self.changes *= d.changes
             due = self.savings > p.change_threshold * max(1, self.changes / p.frequent_changes) ** 4
@@ -87,14 +86,13 @@ class Reference:
                 self.savings, self.changes, self.held = 0.0, self.changes + 1, self.bids[chosen]
         self.seen = self.total = self.highest = self.over_size = 0.0
         self.over, self.unserved = [0.0] * 5, [0.0] * 5
-        if self.epochs % FLEET_INTERVAL == 0:
-            self.errors *= np.float32(d.errors**FLEET_INTERVAL)
-            self.mass *= d.errors**FLEET_INTERVAL
+        if self.epochs % FADE_INTERVAL == 0:
+            self.errors *= np.float32(d.errors**FADE_INTERVAL)
+            self.mass *= d.errors**FADE_INTERVAL
 
     def _update_levels(self, hour: int, ahead: int, mean: float) -> None:
         d, before, late = self.decay, self.weight * self.decay.slow_mean, log(max(self.recent, 1e-9))
         self.mean = (self.mean * before + mean) / (before + 1)
-        self.unrest = (self.unrest * before + log(max(self.highest, 1e-9) / mean)) / (before + 1)
         self.weight = before + 1
         lasting = d.kept_mean if self.kept_mean else 0.0
         self.kept_mean = self.kept_mean * lasting + mean * (1 - lasting)
@@ -109,12 +107,12 @@ class Reference:
         last = log(self.kept_mean) if d.kept_mean else late
         self.levels = [last, slow, hourly, max(hourly, late), log(self.fading)]
 
-    def _price(self, k: int, fleet: Floats) -> float:
+    def _price(self, k: int, prior: Floats) -> float:
         """Set the bid of least expected cost for one forecaster; return what it saves beside the held size."""
         p, buckets, edges = self.price, self.tuning.buckets, self.tuning.buckets.edges()
         level, u, s = exp(self.levels[k]), self.mean, self._used_share(self.mean)
-        weights = self.errors[k].astype(float) + self.decay.fleet_error_epochs * fleet
-        mass = self.mass + self.decay.fleet_error_epochs
+        weights = self.errors[k].astype(float) + self.decay.prior_epochs * prior
+        mass = self.mass + self.decay.prior_epochs
         above = np.append(np.cumsum(weights[::-1])[::-1][1:], 0.0)
         load = np.append(np.cumsum((weights * edges[1:])[::-1])[::-1][1:], 0.0)
         cost = s * level * edges[1:] / u + p.overuse_penalty * self.care * above / mass

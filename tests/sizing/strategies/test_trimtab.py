@@ -1,6 +1,8 @@
 """The strategy trimtab, beyond the contract of all strategies."""
 
 import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numba.core.dispatcher import Dispatcher
 
 from trimtab.lab.backtest import BacktestSchedule, backtest, generate_sample_trace
@@ -150,23 +152,19 @@ def test_trimtab_raises_slowly_growing_memory_before_its_margin_is_used_up() -> 
     assert scores.ooms[leaks].sum() == 0
 
 
-def test_trimtab_young_container_uses_fleet_errors() -> None:
-    draw = np.random.default_rng(5)
-    old = draw.lognormal(0, 0.8, (12 * 72, 30))
-    young = np.full((12 * 72, 1), np.nan)
-    young[-24:] = 1.0
-    alone = live(strategy("trimtab", 1), young, np.full_like(young, np.nan))
-    among = live(strategy("trimtab", 31), np.hstack([young, old]), np.full((12 * 72, 31), np.nan))
-    assert among.cpu.target[0] >= alone.cpu.target[0]
-
-
-def test_trimtab_young_container_uses_errors_of_its_unrest_class() -> None:
-    draw = np.random.default_rng(9)
-    old = np.hstack([draw.lognormal(0, 0.05, (12 * 72, 30)), draw.lognormal(0, 1.0, (12 * 72, 30))])
-    young = np.full((12 * 72, 1), np.nan)
-    young[-24:] = draw.lognormal(0, 0.05, (24, 1))
-    among = live(strategy("trimtab", 61), np.hstack([young, old]), np.full((12 * 72, 61), np.nan))
-    assert among.cpu.target[0] <= 1.05 * np.median(among.cpu.target[1:31])
+@given(seed=st.integers(0, 2**32 - 1), others=st.integers(0, 6), kept=st.sampled_from([0.0, 24 * HOUR]))
+@settings(max_examples=15, deadline=None)
+def test_trimtab_size_does_not_depend_on_the_containers_sized_with_it(
+    seed: int, others: int, kept: float
+) -> None:
+    draw = np.random.default_rng(seed)
+    cpu = draw.lognormal(0, draw.uniform(0.05, 1.0, others + 1), (12 * 40, others + 1))
+    memory = draw.lognormal(20, 0.1, (12 * 40, others + 1))
+    cpu[: draw.integers(12 * 30), 0] = np.nan  # a young container
+    alone = live(strategy("trimtab", 1, stabilization=kept), cpu[:, :1], memory[:, :1])
+    among = live(strategy("trimtab", others + 1, stabilization=kept), cpu, memory)
+    assert among.cpu.target[0] == alone.cpu.target[0]
+    assert among.memory.target[0] == alone.memory.target[0]
 
 
 def test_trimtab_last_level_weighs_the_end_of_the_hour_more() -> None:

@@ -25,8 +25,7 @@ that is used: where little is used, a larger request is cheap. `under` and `unse
 request and of usage that was not served, from `cpu_risk`, `memory_risk` and `unserved`. `care` grows from 1 to 20
 while a container has more harm than it should. `floor` and `headroom` are 1.07 and 1.4 for memory, 0 and 1.15 for CPU.
 
-A container's own errors and costs are averaged with those of the fleet, which count for a few hours to a day, so that
-a new container starts with what was learned from others of its class. For memory, an hour counts by its peak.
+A container's own errors are averaged with assumed ones, most of them small, which count for an hour or two. No container sees another one: its size is the same whichever are sized with it. For memory, an hour counts by its peak.
 """
 
 from __future__ import annotations
@@ -62,26 +61,26 @@ HOUR, DAY, MONTH = 3600.0, 86400.0, 30 * 86400.0
 
 CPU = ResourceTuning(
     buckets=ErrorBuckets(low=-1.5, width=0.065, buckets=88),
-    prior_spread=0.35,
+    prior=((0.8, 0.25), (0.2, 0.8)),
     error_half_lives=1.0,
     peak_half_life_hours=0.0,
     peak_floor=0.0,
     headroom=1.15,
-    fleet_error_epochs=6.0,
+    prior_epochs=1.5,
     tolerance_share=1.0,
     most=MAX_PLAUSIBLE_CPU,
     only_peaks=False,
 )
 MEMORY = ResourceTuning(
     buckets=ErrorBuckets(low=-0.3, width=0.03, buckets=40),
-    prior_spread=0.05,
+    prior=((0.98, 0.03), (0.02, 0.5)),
     error_half_lives=2.0,
     peak_half_life_hours=720.0,
     # It stays above the peak itself for three days, or a container that is busy by day, or only on weekdays,
     # would be killed at the next peak.
     peak_floor=1.07,
     headroom=1.4,
-    fleet_error_epochs=0.5,
+    prior_epochs=1.0,
     tolerance_share=0.45,
     most=MAX_PLAUSIBLE_MEMORY,
     only_peaks=True,
@@ -124,8 +123,6 @@ class StabilizationTuning(NamedTuple):
 
 
 HARM, HALF_LIVES, STABILIZED = HarmCosts(), HalfLives(), StabilizationTuning()
-FLEET_COST_EPOCHS = 24.0
-"""The number of a container's own epochs that the costs of the fleet count for."""
 DEADBAND = 0.2
 """The distance of the bounds from the target, for a VPA's status: its updater evicts pods outside of them."""
 FREQUENT_CHANGES = 7.0
@@ -179,6 +176,8 @@ class TrimtabStrategy(Strategy[TrimtabSettings]):
     traits = Traits(
         counts_samples=False, damps_changes=True
     )  # A sample weighs by the time since the last one.
+
+    former_arrays = frozenset({"cpu.shape", "cpu.fleet", "memory.shape", "memory.fleet"})
 
     def __init__(self, containers: int, settings: TrimtabSettings) -> None:
         super().__init__(containers, settings)
@@ -313,8 +312,7 @@ def _build_decay_factors(tuning: ResourceTuning, settings: TrimtabSettings, wind
         used_share=left(HALF_LIVES.used_share_hours),
         expected_savings=left(HALF_LIVES.expected_savings_hours),
         changes=left(HALF_LIVES.recent_changes_hours),
-        fleet_error_epochs=tuning.fleet_error_epochs,
-        fleet_cost_epochs=FLEET_COST_EPOCHS,
+        prior_epochs=tuning.prior_epochs,
         kept_mean=left(hours),
         kept_hours=max(round(hours), 1),
         mature_weight=(1.0 - slow_mean ** (hours * HOUR / settings.update)) / (1.0 - slow_mean),

@@ -12,12 +12,13 @@ that are the same for the smallest container and the largest. The steps:
 6. `should_change`: change the held size only once the expected savings are worth it.
 
 The docstring of `trimtab.sizing.strategies.trimtab` has the formulas, `tests/sizing/strategies/reference.py` the same
-in plain Python. Everything is a ratio to the container's own usage: ten times the usage gives ten times the size. The
-sums over the fleet are of integers, so that the order of containers changes nothing, not even a last bit.
+in plain Python. Everything is a ratio to the container's own usage: ten times the usage gives ten times the size. No
+container sees another one, so that a size does not depend on which containers are sized together.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -39,8 +40,8 @@ SEEN, TOTAL, HIGHEST, OVER_SIZE, MASS, RECENT = range(6)
 size, the weight of all errors, and recent usage.
 """
 EPOCH_FIELDS = 6
-MEAN, WEIGHT, UNREST, KEPT_MEAN = range(4)
-"""The columns of `EpochState.level`."""
+MEAN, WEIGHT, _FORMER, KEPT_MEAN = range(4)
+"""The columns of `EpochState.level`; one is kept only because stored state has it."""
 FADING, HIGHEST_EVER = range(2)
 """The columns of `EpochState.peak`."""
 USED, REQUESTED = range(2)
@@ -49,15 +50,7 @@ RECENT_HALF_LIFE_EPOCHS = 0.15
 """The part of an epoch in which recent usage loses half its weight."""
 YOUNG_ERROR_WEIGHT = 0.1
 """The share of its errors that counts while a container is young."""
-UNREST_BOUNDARIES = (0.1, 0.25, 0.5, 1.0)
-"""The logarithm of an epoch's peak over its mean at which a container belongs to the next unrest class."""
-FLEET_WEIGHT_CONTAINERS = 3.0
-"""The number of containers of its own class that the rest of the fleet counts for."""
 HOURS = 24
-FIXED_POINT_UNIT = 2.0**32
-"""The integer that stands for 1 in sums over the fleet."""
-FIXED_POINT_COST = 2.0**20
-"""The integer that stands for a cost of 1: costs reach 10,000, and their sum must fit."""
 MIN_LEVEL = 1e-9
 MAX_COST_EPOCH = 1e4
 """The most that one epoch is charged: a spike over nearly no usage would outweigh all other epochs."""
@@ -86,18 +79,18 @@ class ErrorBuckets(NamedTuple):
         edges: Floats = np.exp(self.low + self.width * np.arange(self.buckets + 1))
         return edges
 
-    def prior_weights(self, spread: float) -> Floats:
-        """Return the log-normal distribution of errors before any was seen."""
+    def prior_weights(self, parts: Iterable[tuple[float, float]]) -> Floats:
+        """Return the assumed distribution of errors before any was seen: log-normal parts, each with its share and spread."""
         middle = self.low + self.width * (np.arange(self.buckets) + 0.5)
-        weights: Floats = np.exp(-0.5 * (middle / spread) ** 2)
-        weights /= weights.sum()
+        weights: Floats = np.zeros(self.buckets)
+        for share, spread in parts:
+            part = np.exp(-0.5 * (middle / spread) ** 2)
+            weights += share * part / part.sum()
         return weights
 
 
 class DecayFactors(NamedTuple):
-    """The share of each value that is left after an epoch, and the weight of the fleet in epochs of a
-    container.
-    """
+    """The share of each value that is left after an epoch, and the weight of the prior in epochs."""
 
     errors: float
     costs: float
@@ -108,8 +101,7 @@ class DecayFactors(NamedTuple):
     used_share: float
     expected_savings: float
     changes: float
-    fleet_error_epochs: float
-    fleet_cost_epochs: float
+    prior_epochs: float
     kept_mean: float
     """The share of the mean over the stabilization window; 0 if the window is the epoch."""
     kept_hours: int
@@ -150,13 +142,6 @@ class EpochUsage(NamedTuple):
     """The histogram of each forecaster's errors, for each container."""
 
 
-class FleetAverages(NamedTuple):
-    """The averages over all containers that those with little history use, by unrest class and forecaster."""
-
-    errors: Floats
-    costs: Floats
-
-
 class EpochState(NamedTuple):
     """The part of the state that the end of an epoch writes: small enough to be copied for a preview."""
 
@@ -175,9 +160,7 @@ class EpochState(NamedTuple):
     hourly: Floats
     """The logarithm of the mean at each hour of the day; NaN where it was never seen."""
     level: Floats
-    """The slow mean, its weight, the slow mean of the logarithm of peak over mean, and the mean over the
-    stabilization window.
-    """
+    """The slow mean, its weight, and the mean over the stabilization window."""
     peak: Floats
     """The fading peak, and one that hardly fades and bounds every bid."""
     served: Floats
@@ -376,8 +359,6 @@ def update_levels(
         _, mean = _observed_mean(sums[i], peaks)
         before = level[i, WEIGHT] * decay.slow_mean
         level[i, MEAN] = (level[i, MEAN] * before + mean) / (before + 1.0)
-        rise = np.log(max(sums[i, HIGHEST], MIN_LEVEL) / mean)
-        level[i, UNREST] = (level[i, UNREST] * before + rise) / (before + 1.0)
         level[i, WEIGHT] = before + 1.0
         lasting = decay.kept_mean if level[i, KEPT_MEAN] > 0.0 else 0.0
         level[i, KEPT_MEAN] = level[i, KEPT_MEAN] * lasting + mean * (1.0 - lasting)
@@ -414,82 +395,6 @@ def used_share(served: Floats, usual: float) -> float:
     return float(min(max(used / (served[REQUESTED] + ASSUMED_EPOCHS * usual), MIN_USED_SHARE), 1.0))
 
 
-@njit(cache=True)
-def find_unrest_class(level: Floats) -> int:
-    """Return the unrest class of a container, which its first hours already show."""
-    kind = 0
-    for least in UNREST_BOUNDARIES:
-        kind += 1 if level[UNREST] > least else 0
-    return kind
-
-
-# The fleet
-
-
-@njit(cache=True)
-def average_fleet_costs(state: EpochState) -> Floats:
-    """Return the mean cost of each forecaster by unrest class; the whole fleet counts too."""
-    cost, tries, level = state.cost, state.charged_epochs, state.level
-    kinds = len(UNREST_BOUNDARIES) + 1
-    total, count = np.zeros((kinds, FORECASTERS), np.int64), np.zeros(kinds, np.int64)
-    for i in range(len(tries)):
-        if tries[i] > 0:
-            kind = find_unrest_class(level[i])
-            count[kind] += 1
-            for k in range(FORECASTERS):
-                total[kind, k] += np.int64(cost[i, k] / tries[i] * FIXED_POINT_COST)
-    means = np.empty((kinds, FORECASTERS))
-    # Sums and copies are written element by element, here and below: compiling numpy's own would take as long
-    # as all else.
-    for k in range(FORECASTERS):
-        costs, tried = 0, 0
-        for kind in range(kinds):
-            costs += total[kind, k]
-            tried += count[kind]
-        whole = costs / max(tried, 1)
-        for kind in range(kinds):
-            means[kind, k] = (total[kind, k] + FLEET_WEIGHT_CONTAINERS * whole) / (
-                (count[kind] + FLEET_WEIGHT_CONTAINERS) * FIXED_POINT_COST
-            )
-    return means
-
-
-@njit(cache=True)
-def average_fleet_errors(epoch: EpochUsage, prior: Floats, state: EpochState) -> Floats:
-    """Return the mean distribution of each forecaster's errors by unrest class; the whole fleet counts too.
-
-    Containers with more history count more, up to one each.
-    """
-    errors = epoch.errors
-    containers, _, buckets = errors.shape
-    kinds = len(UNREST_BOUNDARIES) + 1
-    total = np.zeros((kinds, FORECASTERS, buckets), np.int64)
-    for i in range(containers):
-        kind = find_unrest_class(state.level[i])
-        for k in range(FORECASTERS):
-            scale = FIXED_POINT_UNIT / (epoch.sums[i, MASS] + 1.0)
-            for b in range(buckets):
-                total[kind, k, b] += np.int64(errors[i, k, b] * scale)
-    shape = np.empty((kinds, FORECASTERS, buckets))
-    fleet = np.empty(buckets)
-    for k in range(FORECASTERS):
-        whole = 0.0
-        for b in range(buckets):
-            fleet[b] = prior[b]
-            for kind in range(kinds):
-                fleet[b] += total[kind, k, b] / FIXED_POINT_UNIT
-            whole += fleet[b]
-        scale = FLEET_WEIGHT_CONTAINERS / whole
-        for kind in range(kinds):
-            whole = 0.0
-            for b in range(buckets):
-                shape[kind, k, b] = fleet[b] * scale + total[kind, k, b] / FIXED_POINT_UNIT
-                whole += shape[kind, k, b]
-            for b in range(buckets):
-                shape[kind, k, b] /= whole
-    return shape
-
-
 # Steps 4 to 6: the sizes of the next epoch
 
 
@@ -508,15 +413,15 @@ class ErrorPrices(NamedTuple):
 def price_margin(
     top: int,
     errors: Singles,
-    fleet: Floats,
-    fleet_epochs: float,
+    prior: Floats,
+    prior_epochs: float,
     edges: Floats,
     prices: ErrorPrices,
     costs: Floats,
 ) -> int:
     """Return the edge of the margin with the least expected cost, up to the top one, and store the cost of each.
 
-    The expectation is over the container's own errors, and those of the fleet for some more epochs. Compiled
+    The expectation is over the container's own errors, and those assumed before for some more epochs. Compiled
     without fastmath: its result would differ in the last bits from one compilation to the next.
     """
     above, load = 0.0, 0.0
@@ -525,7 +430,7 @@ def price_margin(
         costs[b + 1] = (
             edge * prices.request + above * (prices.overuse - prices.unserved * edge) + prices.unserved * load
         )
-        weight = errors[b] + fleet_epochs * fleet[b]
+        weight = errors[b] + prior_epochs * prior[b]
         above += weight
         load += weight * edge
     bucket, least = top + 1, costs[top + 1]
@@ -536,11 +441,11 @@ def price_margin(
 
 
 @njit(cache=True)
-def choose_forecast(costs: Floats, fleet_costs: Floats, fleet_epochs: float) -> int:
-    """Return the forecaster that has cost least, by its own costs and by the fleet's for some more epochs."""
+def choose_forecast(costs: Floats) -> int:
+    """Return the forecaster that has cost least."""
     chosen = 0
     for k in range(1, FORECASTERS):
-        if costs[k] + fleet_epochs * fleet_costs[k] < costs[chosen] + fleet_epochs * fleet_costs[chosen]:
+        if costs[k] < costs[chosen]:
             chosen = k
     return chosen
 
@@ -569,7 +474,7 @@ def choose_sizes(
     buckets: ErrorBuckets,
     edges: Floats,
     epoch: EpochUsage,
-    fleet: FleetAverages,
+    prior: Floats,
     state: EpochState,
 ) -> None:
     """Compute the sizes of the next epoch: each forecaster's bid, and the size that is held.
@@ -577,7 +482,7 @@ def choose_sizes(
     A margin fits one level only, so each is computed again: where the level is low, covering a spike costs
     little.
     """
-    sums, errors, fleet_errors, fleet_costs = epoch.sums, epoch.errors, fleet.errors, fleet.costs
+    sums, errors = epoch.sums, epoch.errors
     log_level, level, peak, served = state.log_level, state.level, state.peak, state.served
     bid, cost, care, held = state.bid, state.cost, state.care, state.held
     expected_savings, recent_changes = state.expected_savings, state.recent_changes
@@ -585,12 +490,12 @@ def choose_sizes(
     for i in range(len(sums)):
         if sums[i, SEEN] == 0.0:
             continue
-        usual, kind = level[i, MEAN], find_unrest_class(level[i])
+        usual = level[i, MEAN]
         share = used_share(served[i], usual) ** cost_model.leniency
-        mass = sums[i, MASS] + decay.fleet_error_epochs
+        mass = sums[i, MASS] + decay.prior_epochs
         overuse = cost_model.overuse_penalty * care[i] / mass
         missed = (share + cost_model.unserved_penalty * care[i]) / (usual * mass)
-        chosen = choose_forecast(cost[i], fleet_costs[kind], decay.fleet_cost_epochs)
+        chosen = choose_forecast(cost[i])
         least, highest = peak[i, FADING] * cost_model.peak_floor, peak[i, HIGHEST_EVER] * cost_model.headroom
         reach = np.log(highest * SEARCH_FACTOR) - buckets.low
         saved = 0.0
@@ -600,8 +505,8 @@ def choose_sizes(
             bucket = price_margin(
                 top,
                 errors[i, k],
-                fleet_errors[kind, k],
-                decay.fleet_error_epochs,
+                prior,
+                decay.prior_epochs,
                 edges,
                 ErrorPrices(share / usual * forecast, overuse, missed * forecast),
                 costs,

@@ -24,13 +24,11 @@ from trimtab.sizing.strategies.trimtab_engine.kernels import (
     PEAK,
     SLOW,
     STORED_FIELDS,
-    UNREST_BOUNDARIES,
     CostModel,
     DecayFactors,
     EpochState,
     EpochUsage,
     ErrorBuckets,
-    FleetAverages,
 )
 
 KEPT_TOLERANCE = 0.005
@@ -93,8 +91,8 @@ def _name_forecaster(resource: ResourceName, forecaster: int, window_hours: floa
     }[forecaster]
 
 
-FLEET_INTERVAL = 6
-"""Epochs between two decays of errors and sums over the fleet; the first epochs are summed each time."""
+FADE_INTERVAL = 6
+"""Epochs between two decays of errors."""
 BATCH_SAMPLES = 12
 """Samples of each container that are processed together, so that its state is loaded into the processor once.
 """
@@ -108,8 +106,8 @@ class ResourceTuning(NamedTuple):
     """The constants of one resource, chosen by back-tests on recorded usage (`docs/research/backtest.md`)."""
 
     buckets: ErrorBuckets
-    prior_spread: float
-    """The spread of errors before any was seen."""
+    prior: tuple[tuple[float, float], ...]
+    """The errors that are assumed before any was seen: the share and the spread of each part."""
     error_half_lives: float
     """The half-life of errors, as a multiple of the setting `half_life`."""
     peak_half_life_hours: float
@@ -118,8 +116,8 @@ class ResourceTuning(NamedTuple):
     """The least multiple of its fading peak that a container gets: what it once needed it may need again."""
     headroom: float
     """The highest multiple of its highest peak that a container gets."""
-    fleet_error_epochs: float
-    """The number of a container's own epochs that the errors of the fleet count for."""
+    prior_epochs: float
+    """The number of a container's own epochs that these count for."""
     tolerance_share: float
     """The share of the setting `tolerance` that holds; memory moves less."""
     most: float
@@ -136,7 +134,8 @@ class ResourceState:
     ) -> None:
         self._tuning, self._decay, self._cost_model = tuning, decay, cost_model
         buckets = tuning.buckets
-        self._edges, self._prior = buckets.edges(), buckets.prior_weights(tuning.prior_spread)
+        self._edges = buckets.edges()
+        self._prior = buckets.prior_weights(tuning.prior)
         self._epoch_state = EpochState.create(containers)
         # The preview is released as soon as it is outdated: it takes 10 MiB for 20,000 containers.
         self._preview: EpochState | None = None
@@ -144,10 +143,6 @@ class ResourceState:
         self._epoch = EpochUsage(
             sums=np.zeros((containers, EPOCH_FIELDS)),
             errors=np.zeros((containers, FORECASTERS, buckets.buckets), np.float32),
-        )
-        classes = len(UNREST_BOUNDARIES) + 1
-        self._fleet = FleetAverages(
-            errors=np.tile(self._prior, (classes, FORECASTERS, 1)), costs=np.zeros((classes, FORECASTERS))
         )
         self._epochs = np.zeros(1, np.int64)
         self._pending_usage, self._pending_weights, self._pending_count = (
@@ -186,17 +181,11 @@ class ResourceState:
         """End the epoch and compute the sizes of the next."""
         self._epoch_state = self._compute_next_epoch(hour, hour_ahead)
         self.clear_preview()
-        self._fleet.costs[...] = kernels.average_fleet_costs(self._epoch_state)
         self._epoch.sums[:, :MASS] = 0.0
         self._epochs += 1
-        due = self._epochs[0] % FLEET_INTERVAL == 0
-        if due or self._epochs[0] < FLEET_INTERVAL:
-            self._fleet.errors[...] = kernels.average_fleet_errors(
-                self._epoch, self._prior, self._epoch_state
-            )
-        if due:
+        if self._epochs[0] % FADE_INTERVAL == 0:
             # Errors fade several epochs at once: they are most of the state, and each pass reads all of it.
-            faded = self._decay.errors**FLEET_INTERVAL
+            faded = self._decay.errors**FADE_INTERVAL
             np.multiply(self._epoch.errors, np.float32(faded), out=self._epoch.errors)
             self._epoch.sums[:, MASS] *= faded
 
@@ -208,13 +197,10 @@ class ResourceState:
         """Return how the size of one container was chosen; None if it has none yet."""
         if np.isnan(state.held[row]) or np.isnan(state.bid[row, 0]):
             return None
-        kind, model = kernels.find_unrest_class(state.level[row]), self._cost_model
-        chosen = kernels.choose_forecast(
-            state.cost[row], self._fleet.costs[kind], self._decay.fleet_cost_epochs
-        )
+        model = self._cost_model
+        chosen = kernels.choose_forecast(state.cost[row])
         level, bid = float(np.exp(state.log_level[row, chosen])), float(state.bid[row, chosen])
-        fleet = self._decay.fleet_error_epochs * self._fleet.errors[kind, chosen]
-        weights = self._epoch.errors[row, chosen] + fleet
+        weights = self._epoch.errors[row, chosen] + self._decay.prior_epochs * self._prior
         excess = np.maximum(level * self._edges[1:] - bid * (1 + EDGE_TOLERANCE), 0.0)
         mass, usual, care = float(weights.sum()), float(state.level[row, MEAN]), float(state.care[row])
         over = float(weights[excess > 0].sum()) / mass
@@ -244,8 +230,6 @@ class ResourceState:
             **dict(zip(STORED_FIELDS, self._epoch_state, strict=True)),
             "epoch": self._epoch.sums,
             "errors": self._epoch.errors,
-            "shape": self._fleet.errors,
-            "fleet": self._fleet.costs,
             "epochs": self._epochs,
         }
 
@@ -260,7 +244,7 @@ class ResourceState:
         kernels.charge_forecasts(self._tuning.only_peaks, self._decay, self._cost_model, self._epoch, ahead)
         kernels.update_levels(hour, hour_ahead, self._tuning.only_peaks, self._decay, self._epoch, ahead)
         kernels.choose_sizes(
-            self._decay, self._cost_model, self._tuning.buckets, self._edges, self._epoch, self._fleet, ahead
+            self._decay, self._cost_model, self._tuning.buckets, self._edges, self._epoch, self._prior, ahead
         )
         self._preview, self._preview_hours = ahead, (hour, hour_ahead)
         return ahead
