@@ -132,3 +132,12 @@ def test_unpack_rejects_state_of_another_strategy() -> None:
 
     with pytest.raises(ValueError, match="of strategy 'other', not of 'dummy'"):
         unpack(dummy(), pack(Other(2, Tuned()), ARRAYS), ARRAYS)
+
+
+def test_state_with_the_averages_of_an_earlier_version_is_restored() -> None:
+    sizer = train("trimtab", fleet(days=1.0))
+    former = {"cpu.shape": np.ones((5, 5, 88)), "memory.fleet": np.ones((5, 5))}
+    stored = pack(sizer, {**sizer.arrays(), **former})
+    again = strategy("trimtab", sizer.containers)
+    again.restore(stored)
+    assert again.state() == sizer.state()
