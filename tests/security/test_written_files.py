@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,6 +21,7 @@ from rich.text import Text
 
 import trimtab
 from harness.builders.records import workload
+from scan.patches.changes import change
 from scan.scans import scan_result
 from store.builders import entry
 from trimtab.actuation.change_annotations import (
@@ -34,6 +38,7 @@ from trimtab.api.kpiprofile import KPIProfileSpec
 from trimtab.atomic_write import check_file_name
 from trimtab.cli._common.scan_options import render_text
 from trimtab.cli.history import _render_csv
+from trimtab.cli.patch import _edit_helm, _edit_manifests, _write_patches
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.printable import escape_cells
@@ -166,3 +171,52 @@ def test_command_of_a_patch_has_no_line_of_others() -> None:
         patched.setattr(patch_rendering, "_render_kubectl", lambda _: "kubectl")
         rendered = patch_rendering.render_command(cast("ResourceChange", change))
     assert rendered.splitlines() == ["# a\\nkubectl delete ns shop", "kubectl"]
+
+
+MANIFEST = (
+    "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  template:\n    spec:\n"
+    "      containers:\n      - name: web\n        resources: {requests: {cpu: 1, memory: 1Gi}, limits: {memory: 2Gi}}\n"
+)
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The repository of a tenant, beside files of the administrator who runs the command."""
+    monkeypatch.setattr("trimtab.scan.patches.repository.find_kustomize", lambda: None)
+    folder = tmp_path / "repository"
+    (folder / "apps").mkdir(parents=True)
+    (folder / ".git").mkdir()
+    return folder
+
+
+@pytest.mark.parametrize("edit", [_edit_manifests, partial(_edit_helm, paths=(), chart=None)])
+def test_patch_edits_no_file_behind_a_link_out_of_the_repository(
+    repository: Path, edit: Callable[..., int]
+) -> None:
+    victim = repository.parent / "victim.yaml"
+    victim.write_text(MANIFEST)
+    (repository / "apps" / "web.yaml").symlink_to(victim)
+    (repository / "apps" / "endless.yaml").symlink_to("/dev/zero")
+    edit([repository / "apps"], [change()], write=True)
+    assert victim.read_text() == MANIFEST
+
+
+def test_patch_edits_files_behind_links_within_the_repository(repository: Path) -> None:
+    (repository / "base.yaml").write_text(MANIFEST)
+    (repository / "apps" / "web.yaml").symlink_to("../base.yaml")
+    assert _edit_manifests([repository / "apps"], [change()], write=True) == 0
+    assert "cpu: 100m" in (repository / "base.yaml").read_text()
+
+
+@pytest.mark.parametrize("name", ["shop.deployment.web.yaml", "kustomization.yaml"])
+@pytest.mark.parametrize("text", [None, "a: b\n"])
+def test_patch_writes_no_file_behind_a_link_out_of_the_repository(
+    repository: Path, name: str, text: str | None
+) -> None:
+    victim = repository.parent / "victim.yaml"
+    if text is not None:
+        victim.write_text(text)
+    (repository / "apps" / name).symlink_to(victim)
+    with suppress(TrimtabError):  # a file that is no patch is not changed anyway
+        _write_patches([change()], "kustomize", repository / "apps")
+    assert (victim.read_text() if victim.exists() else None) == text

@@ -33,6 +33,7 @@ from trimtab.scan.patches.render import render_command, render_edit
 from trimtab.scan.patches.repository import (
     ENDINGS,
     Repositories,
+    check_links,
     list_manifests_below,
     read_bytes,
     update_component,
@@ -174,6 +175,7 @@ def _write_patches(changes: Sequence[ResourceChange], form: Format, directory: P
             "---\n".join(f"# {escape_invisible(name)}\n{text}" for name, text in edits.files.items()), end=""
         )
         return 0
+    check_links((directory / name for name in edits.files), directory)
     write_files({directory / name: text for name, text in edits.files.items()})
     with ignore_closed_pipe():
         print("".join(f"{directory / name}\n" for name in edits.files), end="")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from trimtab.errors import TrimtabError
 from trimtab.scan.patches.change import ResourceChange
 from trimtab.scan.patches.documents import FileEdits
 from trimtab.scan.patches.kustomize import FLUX, KUSTOMIZATIONS, Build, KustomizationTree
@@ -18,12 +19,28 @@ ENDINGS = (".yaml", ".yml", ".json")
 
 
 def list_manifests_below(folder: Path) -> Iterator[Path]:
-    """List the files below a folder that may hold manifests; hidden folders are skipped."""
+    """List the files below a folder that may hold manifests; hidden folders and links out of the repository are skipped."""
+    repository = _find_repository(folder.resolve())
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "node_modules")
         for name in sorted(names):
-            if name.endswith(ENDINGS) or name in KUSTOMIZATIONS:
-                yield Path(place, name)
+            path = Path(place, name)
+            if (name.endswith(ENDINGS) or name in KUSTOMIZATIONS) and not _leads_out(path, repository):
+                yield path
+
+
+def check_links(paths: Iterable[Path], folder: Path) -> None:
+    """Raise for a link out of the repository of a folder: whoever may commit to it would choose which file is written."""
+    repository = _find_repository(folder.resolve())
+    for path in paths:
+        if _leads_out(path, repository):
+            raise TrimtabError(
+                f"{path}: is a link out of {repository}, so nothing is written; replace it by a file"
+            )
+
+
+def _leads_out(path: Path, repository: Path) -> bool:
+    return path.is_symlink() and not path.resolve().is_relative_to(repository)
 
 
 def read_bytes(path: Path) -> bytes:
