@@ -11,6 +11,7 @@ from lab.simulator.scenes import GIB, flat, scene, sized
 from lab.simulator.scenes import workload as simulated
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec, WorkloadState
 from trimtab.kube.kinds.pods import Container, Resources
+from trimtab.kube.rest.resources import CRON_JOBS
 from trimtab.lab.simulator.simulation import Simulation
 from trimtab.operator.config.model import PriceSettings
 from trimtab.operator.cost_gauges import CostGauges
@@ -18,9 +19,11 @@ from trimtab.operator.metrics import Metrics
 from trimtab.operator.node_prices import NodePrices
 from trimtab.operator.policy.status import WorkloadOutcome
 from trimtab.operator.views import PolicyView, WorkloadView
+from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.sizing.recommendation import Recommendation
 
+NOW = 1_800_000_000.0
 SPEC = OptimizationPolicySpec()
 POLICY = PolicyView(name="trimtab-system/all", spec=SPEC, rules=PolicyRules.from_spec(SPEC), source="")
 APP = Container("app", "main", Resources(1000, None, 2 * 2**30, None))
@@ -53,7 +56,7 @@ def test_cost_gauges_show_requests_recommendations_and_what_both_cost() -> None:
     metrics = Metrics()
     gauges = CostGauges(metrics, NodePrices(PriceSettings))
     prices = PriceSettings(cpu=0.04, memory=0.01, discount=0.5)
-    gauges.update([view("shop"), view("shop", pods=1), view("bank", policy=None)], prices)
+    gauges.update([view("shop"), view("shop", pods=1), view("bank", policy=None)], prices, now=NOW)
     assert values(metrics, "cpu_cores") == {("shop", "requested"): 4.5, ("shop", "recommended"): 2.25}
     assert values(metrics, "memory_bytes") == {
         ("shop", "requested"): 9 * 2**30,
@@ -68,20 +71,36 @@ def test_cost_gauges_show_requests_recommendations_and_what_both_cost() -> None:
 def test_cost_gauges_name_the_policies_whose_cost_has_changed() -> None:
     gauges, other = CostGauges(Metrics(), NodePrices(PriceSettings)), replace(POLICY, name="shop/other")
     views = [view("shop"), view("bank", policy=other)]
-    assert gauges.update(views, PriceSettings()) == {POLICY.name, other.name}
-    assert gauges.update(views, PriceSettings()) == set()
-    assert gauges.update([view("shop", pods=3), views[1]], PriceSettings()) == {POLICY.name}
+    assert gauges.update(views, PriceSettings(), now=NOW) == {POLICY.name, other.name}
+    assert gauges.update(views, PriceSettings(), now=NOW) == set()
+    assert gauges.update([view("shop", pods=3), views[1]], PriceSettings(), now=NOW) == {POLICY.name}
     cost = gauges.monthly_cost(other.name)
     assert cost == {"requested": 87.8, "recommended": 47.0, "currency": "$"}
-    assert gauges.update(views[:1], PriceSettings()) == {POLICY.name, other.name}
+    assert gauges.update(views[:1], PriceSettings(), now=NOW) == {POLICY.name, other.name}
     assert gauges.monthly_cost(other.name) is None
+
+
+@pytest.mark.parametrize("pods", [0, 1], ids=["between two runs", "while it runs"])
+def test_cost_of_a_cron_job_is_that_of_the_time_in_which_it_runs(pods: int) -> None:
+    gauges = CostGauges(Metrics(), NodePrices(PriceSettings))
+    evidence = Evidence(run_seconds=3600.0, first_sample_at=NOW - 86400, last_sample_at=NOW - 1800)
+    nightly = replace(
+        view("shop", pods=pods), workload=workload("nightly", resource=CRON_JOBS), evidence={"app": evidence}
+    )
+    gauges.update([nightly], PriceSettings(), now=NOW)
+    always = CostGauges(Metrics(), NodePrices(PriceSettings))
+    always.update([view("shop", pods=1)], PriceSettings(), now=NOW)
+    part, whole = gauges.monthly_cost(POLICY.name), always.monthly_cost(POLICY.name)
+    assert part is not None
+    assert whole is not None
+    assert part["requested"] == pytest.approx(whole["requested"] / 24, rel=0.01)
 
 
 def test_cost_gauges_forget_what_is_gone() -> None:
     metrics = Metrics()
     gauges = CostGauges(metrics, NodePrices(PriceSettings))
-    gauges.update([view("shop"), view("bank")], PriceSettings())
-    gauges.update([view("bank")], PriceSettings())
+    gauges.update([view("shop"), view("bank")], PriceSettings(), now=NOW)
+    gauges.update([view("bank")], PriceSettings(), now=NOW)
     assert {namespace for namespace, _ in values(metrics, "cpu_cores")} == {"bank"}
     gauges.clear()
     assert not values(metrics, "cpu_cores")

@@ -64,7 +64,7 @@ def test_node_prices_take_the_first_entry_whose_labels_a_node_has() -> None:
 
 def test_cost_gauges_show_the_bill_by_instance_type() -> None:
     metrics = Metrics()
-    CostGauges(metrics, NodePrices(prices)).update([], prices(), nodes=NODES)
+    CostGauges(metrics, NodePrices(prices)).update([], prices(), now=0.0, nodes=NODES)
     found = {
         sample.labels["instance_type"]: sample.value
         for family in metrics.registry.collect()

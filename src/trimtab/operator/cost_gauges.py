@@ -1,7 +1,7 @@
 """Export what workloads request, what is recommended for them, and the monthly cost of both, by namespace and policy.
 
 The difference of both costs is what the recommendations can save. A container without a recommendation counts with what
-it requests. Costs are those of the pods that run now, so that a CronJob costs nothing between its runs.
+it requests. Cores and bytes are those of the pods that run now, costs those of the time in which batch workloads run.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from trimtab.kube.kinds.pods import Container, Resources
 from trimtab.operator.config.model import PriceSettings
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.node_prices import NodePrices
+from trimtab.operator.paid_pods import count_paid_pods_of_view
 from trimtab.operator.views import WorkloadView
 from trimtab.prices import MONTH_HOURS
 
@@ -27,15 +28,25 @@ class _Totals:
 
     cpu: float = 0.0
     memory: float = 0.0
+    paid_cpu: float = 0.0
+    """The cores that are paid for; `paid_memory` is the same of bytes."""
+    paid_memory: float = 0.0
 
-    def add(self, size: Resources, pods: int) -> None:
+    def add(self, size: Resources, pods: int, paid_pods: float) -> None:
         requests = size.with_implied_requests()
-        self.cpu += pods * (requests.cpu_request or 0) / 1000
-        self.memory += pods * (requests.memory_request or 0)
+        cpu, memory = (requests.cpu_request or 0) / 1000, requests.memory_request or 0
+        self.cpu += pods * cpu
+        self.memory += pods * memory
+        self.paid_cpu += paid_pods * cpu
+        self.paid_memory += paid_pods * memory
 
     def cost(self, prices: PriceSettings) -> float:
         """Return the cost of a month."""
-        return MONTH_HOURS * prices.paid_share * (prices.cpu * self.cpu + prices.memory * self.memory / GIB)
+        return (
+            MONTH_HOURS
+            * prices.paid_share
+            * (prices.cpu * self.paid_cpu + prices.memory * self.paid_memory / GIB)
+        )
 
 
 class CostGauges:
@@ -50,7 +61,7 @@ class CostGauges:
         self._cost = metrics.cost_per_month
 
     def update(
-        self, views: Iterable[WorkloadView], prices: PriceSettings, *, nodes: Iterable[Node] = ()
+        self, views: Iterable[WorkloadView], prices: PriceSettings, *, now: float, nodes: Iterable[Node] = ()
     ) -> set[str]:
         """Set the gauges to these nodes, and to the workloads of these views that a policy selects.
 
@@ -63,12 +74,12 @@ class CostGauges:
         for view in views:
             if view.policy is None:
                 continue
-            targets = _recommended_sizes(view)
+            targets, paid = _recommended_sizes(view), count_paid_pods_of_view(view, now=now)
             for container in _running_containers(view.containers):
                 labels = view.workload.namespace, view.policy.name
-                totals[(*labels, "requested")].add(container.resources, len(view.pods))
+                totals[(*labels, "requested")].add(container.resources, len(view.pods), paid)
                 size = targets.get(container.name, container.resources)
-                totals[(*labels, "recommended")].add(size, len(view.pods))
+                totals[(*labels, "recommended")].add(size, len(view.pods), paid)
         for names, found in totals.items():
             self._cpu.labels(*names).set(found.cpu)
             self._memory.labels(*names).set(found.memory)

@@ -19,6 +19,7 @@ from trimtab.kube.kinds.pod_requests import BEST_EFFORT, qos_class
 from trimtab.kube.kinds.pods import Container, Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.operator.cluster_state import ClusterState
+from trimtab.operator.paid_pods import count_paid_pods
 from trimtab.operator.policy.recommend import recommend_under_policy
 from trimtab.operator.policy.resolver import EffectivePolicy, PolicyResolver, resolve_hold
 from trimtab.recommender.cohort import ContainerEstimate, StrategySpec
@@ -30,7 +31,7 @@ from trimtab.scan.model import (
     WorkloadFinding,
     is_missing_requests,
 )
-from trimtab.scan.pricing import ResourcePrices, count_paid_pods
+from trimtab.scan.pricing import ResourcePrices
 from trimtab.scan.risk import Risk, assess_risks, rate_severity
 from trimtab.scan.usage_model import UsageModel, UsageTotals
 from trimtab.sizing.evidence import (

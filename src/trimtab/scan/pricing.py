@@ -19,7 +19,6 @@ from trimtab.api.quantity import GIB
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.pod_requests import pod_requests
 from trimtab.kube.kinds.pods import Resources
-from trimtab.kube.kinds.workloads import Workload
 from trimtab.plugins import Settings
 from trimtab.prices import CPU_HOUR, GIB_HOUR, MONTH_HOURS
 from trimtab.yaml_documents import load_yaml
@@ -137,17 +136,6 @@ def format_money(amount: float, currency: str = "$") -> str:
 
 def format_share(part: float, whole: float) -> str:
     return f"{part / whole:.0%}" if whole > 0 else "-"
-
-
-def count_paid_pods(workload: Workload, pods: int, *, running: float) -> float:
-    """Return the number of pods that a workload pays for.
-
-    Batch workloads pay for the time in which their pods run: `running` is the mean number of them since the first was
-    seen. By present pods, a CronJob would cost nothing and then all of a month. A finished Job costs nothing.
-    """
-    if workload.finished:
-        return 0.0
-    return float(pods) if workload.is_long_running else running
 
 
 def format_fraction(value: float) -> str:

@@ -16,8 +16,9 @@ from trimtab.api.optimizationpolicy import OptimizationPolicySpec, PolicyMode
 from trimtab.kube.kinds.nodes import node_projection
 from trimtab.kube.kinds.pods import pod_projection
 from trimtab.kube.rest.resources import DEPLOYMENTS, JOBS, Resource
+from trimtab.operator.paid_pods import count_paid_pods
 from trimtab.operator.views import PolicyView, WorkloadView
-from trimtab.scan.pricing import ResourcePrices, count_paid_pods
+from trimtab.scan.pricing import ResourcePrices
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.web.model import WorkloadRow

@@ -132,6 +132,7 @@ class IngestCycle:
         changed = self._cost_gauges.update(
             self._view_publisher.views.read().values(),
             self._policy_resolver.config.prices,
+            now=now,
             nodes=cluster_state.nodes,
         )
         for policy in cluster_state.policies:

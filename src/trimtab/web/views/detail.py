@@ -8,12 +8,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
-import numpy as np
 import structlog
 
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.kube.kinds.pods import Container
 from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.operator.paid_pods import count_paid_pods_of_view
 from trimtab.operator.views import OperatorViews, WorkloadView
 from trimtab.scan.pricing import ResourcePrices
 from trimtab.sizing.recommendation import Recommendation
@@ -118,9 +118,10 @@ class DetailCache:
             backtests, backtested_at = before.backtests, before.backtested_at
         # While the source is away, the last backtest stays, and the next page tries again.
         if trace is not None and not is_recent(backtested_at, now, within=BACKTEST_TTL):
-            instances: float = max(len(view.pods), 1)
-            if not view.workload.is_long_running:
-                instances = _running_share(trace) * max(1, view.workload.replicas)
+            instances = count_paid_pods_of_view(view, now=now)
+            # The page of a workload that is scaled to zero shows what one pod would cost.
+            if view.workload.is_long_running:
+                instances = max(instances, 1.0)
             backtests, backtested_at = await self._run_backtests(trace, names, spec, pods=instances), now
         details = [
             _build_detail(
@@ -140,11 +141,6 @@ class DetailCache:
             name: await run_backtests(trace, place, spec, pods=pods, prices=self._prices)
             for place, name in enumerate(names)
         }
-
-
-def _running_share(trace: Trace) -> float:
-    """Return the share of time in which a batch workload ran."""
-    return float((~np.isnan(trace.cpu)).any(axis=1).mean()) if trace.steps else 0.0
 
 
 def _build_plots(

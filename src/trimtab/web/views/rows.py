@@ -12,17 +12,16 @@ from trimtab.kube.kinds.custom import NodeReport
 from trimtab.kube.kinds.nodes import Node, NodeResources
 from trimtab.kube.kinds.pod_requests import pod_requests
 from trimtab.kube.kinds.pods import Pod
+from trimtab.operator.paid_pods import count_paid_pods_of_view
 from trimtab.operator.views import WorkloadView
-from trimtab.scan.pricing import ResourcePrices, count_paid_pods
+from trimtab.scan.pricing import ResourcePrices
 from trimtab.scan.risk import assess_risks
 from trimtab.scan.usage_model import UsageTotals
-from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.web.model import KnobSummary, NodeSummary, PodName, PodUsageSample, TierSummary, WorkloadRow
 from trimtab.web.views.resources import sum_sizes
 
 UNMANAGED = "Unmanaged"
-HOUR = 3600.0
 REPORT_TTL = 300.0
 """The seconds after which an agent's report counts as outdated."""
 _TIERS = ("Guaranteed", "Burstable", "BestEffort")
@@ -40,17 +39,14 @@ def build_row(
     should = {each.container: each.target for each in outcome.recommendations} if outcome else {}
     next_step = {each.container: each.resources for each in outcome.recommendations} if outcome else {}
     risks: dict[str, None] = {}
-    shares: list[float] = []
     for each in containers:
         evidence = view.evidence.get(each.name)
         if evidence is None:
             continue
-        shares.append(_running_share(evidence, now=now))
         peak = UsageTotals(cpu_peak=evidence.cpu_peak or 0.0, memory_peak=evidence.memory_peak or 0.0)
         rules = policy.rules if policy else PolicyRules()
         risks |= dict.fromkeys(assess_risks(each, evidence, peak, rules=rules, now=now))
-    running = max(shares) * max(1, workload.replicas) if shares else float(len(view.pods))
-    instances = count_paid_pods(workload, len(view.pods), running=running)
+    instances = count_paid_pods_of_view(view, now=now)
     cost = sum(prices.price_requests(each.resources) for each in containers) * instances
     wanted = [should.get(each.name, each.resources) for each in containers]
     hold = read_hold(workload.annotations)
@@ -92,19 +88,6 @@ def _state_without_outcome(view: WorkloadView, annotations: ChangeAnnotations | 
     if annotations and annotations.applied:
         return WorkloadState.APPLIED
     return WorkloadState.PENDING if view.policy or view.intent else UNMANAGED
-
-
-def _running_share(evidence: Evidence, *, now: float) -> float:
-    """Return the share of time, since its first sample, in which a batch workload ran.
-
-    Idle time counts in whole hours: in seconds, every refresh would change the cost and notify every page.
-    """
-    until = max(evidence.last_sample_at, now // HOUR * HOUR)
-    return (
-        evidence.run_seconds / max(evidence.run_seconds, until - evidence.first_sample_at)
-        if evidence.run_seconds
-        else 0.0
-    )
 
 
 def build_node_summary(

@@ -1,0 +1,45 @@
+"""Count the pods that a workload pays for: one definition for scan, status, metrics and dashboard."""
+
+from __future__ import annotations
+
+from trimtab.kube.kinds.workloads import Workload
+from trimtab.operator.views import WorkloadView
+from trimtab.sizing.evidence import Evidence
+
+HOUR = 3600.0
+
+
+def count_paid_pods(workload: Workload, pods: int, *, running: float) -> float:
+    """Return the number of pods that a workload pays for.
+
+    Batch workloads pay for the time in which their pods run: `running` is the mean number of them since the first was
+    seen. By present pods, a CronJob would cost nothing and then all of a month. A finished Job costs nothing.
+    """
+    if workload.finished:
+        return 0.0
+    return float(pods) if workload.is_long_running else running
+
+
+def count_paid_pods_of_view(view: WorkloadView, *, now: float) -> float:
+    """Return the number of pods that a workload pays for, by its evidence; its present pods if there is none."""
+    known = [
+        view.evidence[each.name]
+        for each in view.containers
+        if each.role != "init" and each.name in view.evidence
+    ]
+    shares = [_running_share(each, now=now) for each in known]
+    running = max(shares) * max(1, view.workload.replicas) if shares else float(len(view.pods))
+    return count_paid_pods(view.workload, len(view.pods), running=running)
+
+
+def _running_share(evidence: Evidence, *, now: float) -> float:
+    """Return the share of time, since its first sample, in which a batch workload ran.
+
+    Idle time counts in whole hours: in seconds, every refresh would change the cost and notify every page.
+    """
+    until = max(evidence.last_sample_at, now // HOUR * HOUR)
+    return (
+        evidence.run_seconds / max(evidence.run_seconds, until - evidence.first_sample_at)
+        if evidence.run_seconds
+        else 0.0
+    )
