@@ -41,6 +41,8 @@ SIZE_VARIABLE = re.compile(
 )
 """The names of variables that give a start script the size of a heap, such as Cassandra's `MAX_HEAP_SIZE`."""
 _AMOUNT = re.compile(r"\d{1,18}[kKmMgGtT]?(?:i?[bB])?")
+MAX_EXPANSION = 1 << 20
+"""The characters that references in a template may add; Linux starts no program with an argument of an eighth of that."""
 _HEAP_SETTING = re.compile(
     rb"(?i)-Xmx|MaxHeapSize|MaxRAM|MinRAM|MaxDirectMemory|[-_]old[-_]space[-_]size|GOMEMLIMIT|heap|xmx|\bjava\b"
     rb"|JAVA_MAX_MEM_RATIO|spark_\w+_memory"
@@ -89,15 +91,16 @@ def parse_heap_flags(template: bytes, intern: InternTable) -> tuple[HeapFlags, .
         spec = _TEMPLATES.decode(template).spec
     except msgspec.ValidationError:  # a custom kind may have another structure
         return ()
-    found = [_parse_container(container) for container in (*spec.containers, *spec.init_containers)]
+    expander = _Expander()
+    found = [_parse_container(each, expander) for each in (*spec.containers, *spec.init_containers)]
     hints: tuple[HeapFlags, ...] = intern[tuple(intern[hint] for hint in found if hint.args or hint.env)]
     return hints
 
 
-def _parse_container(container: _Container) -> HeapFlags:
+def _parse_container(container: _Container, expander: _Expander) -> HeapFlags:
     values = {variable.name: variable.value for variable in container.env}
-    kept = ((name, _extract_setting(name, _expand(value, values))) for name, value in values.items())
-    command_line = _expand(" ".join((*container.command, *container.args)), values)
+    kept = ((name, _extract_setting(name, expander.expand(value, values))) for name, value in values.items())
+    command_line = expander.expand(" ".join((*container.command, *container.args)), values)
     return HeapFlags(
         container=container.name,
         args=_extract_flags(command_line) or ("java" if JAVA_COMMAND.search(command_line) else ""),
@@ -111,16 +114,25 @@ def _extract_setting(name: str, value: str) -> str:
     return value if is_size or name in RUNTIME_VARIABLES else _extract_flags(value)
 
 
-def _expand(text: str, values: Mapping[str, str]) -> str:
-    """Replace references to variables: the kubelet expands `$(NAME)`, a shell expands `$NAME` and `${NAME}`."""
-    if "$" not in text:
-        return text
+class _Expander:
+    """Replaces references to variables: the kubelet expands `$(NAME)`, a shell expands `$NAME` and `${NAME}`."""
 
-    def value(reference: re.Match[str]) -> str:
-        name = reference[1] or reference[2] or reference[3]
-        return values.get(name, reference[0])
+    def __init__(self) -> None:
+        # A hundred thousand references to a long variable, which fit into one object, would be gigabytes.
+        self._remaining = MAX_EXPANSION
 
-    return _REFERENCE.sub(value, text)
+    def expand(self, text: str, values: Mapping[str, str]) -> str:
+        if "$" not in text:
+            return text
+
+        def value(reference: re.Match[str]) -> str:
+            found = values.get(reference[1] or reference[2] or reference[3])
+            if found is None or len(found) > self._remaining:
+                return reference[0]
+            self._remaining -= len(found)
+            return found
+
+        return _REFERENCE.sub(value, text)
 
 
 def _extract_flags(text: str) -> str:
