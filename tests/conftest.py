@@ -48,6 +48,12 @@ def pytest_sessionstart() -> None:
     asyncio.set_event_loop(None)
 
 
+def pytest_sessionfinish() -> None:
+    """Save what `make coverage` measured: xdist ends a worker that takes more than ten seconds to exit, and its data with it."""
+    if measuring := coverage.Coverage.current() if (coverage := sys.modules.get("coverage")) else None:
+        measuring.save()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, T, T]:
     """Freeze the half million objects of modules and tests: collecting them again took half the time of some properties."""
