@@ -127,6 +127,11 @@ POD_LEVEL_RESOURCES = (
     "The pods have pod-level resources (spec.resources), which Trimtab does not size; set resources on the containers"
     " instead"
 )
+MAX_CONTAINERS = 200
+"""The containers of a pod above which it is not sized: each is compared with all others, and an object has room for thousands."""
+_TOO_MANY_CONTAINERS = (
+    f"The pods have more than {MAX_CONTAINERS} containers, which Trimtab does not size; use several pods"
+)
 RECENT_OOM_WINDOW = 900.0
 """The seconds after an OOM kill during which a memory increase skips all waits."""
 
@@ -254,8 +259,13 @@ def recommend_workload(
     """
     containers = effective_containers(workload, pods, sync)
     effective = container_sizes(containers)
-    if workload.has_pod_level_resources:
-        unsized = tuple(_unsized_recommendation(each) for each in containers if each.role != "init")
+    if workload.has_pod_level_resources or len(containers) > MAX_CONTAINERS:
+        why = POD_LEVEL_RESOURCES if workload.has_pod_level_resources else _TOO_MANY_CONTAINERS
+        unsized = tuple(
+            Recommendation(each.name, each.resources, (), why)
+            for each in containers[:MAX_CONTAINERS]
+            if each.role != "init"
+        )
         return WorkloadRecommendation(unsized, {}, is_urgent=False, effective=effective)
     # Sizes in effect, not those of the template: in place, a template keeps its old sizes, and right after a pod was
     # replaced most pods have them.
@@ -309,10 +319,6 @@ def explain_estimates(
         return msgspec.structs.replace(each, explanation=(*_build_factors(known, source), *each.explanation))
 
     return replace(found, recommendations=tuple(map(explain, found.recommendations)))
-
-
-def _unsized_recommendation(container: Container) -> Recommendation:
-    return Recommendation(container.name, container.resources, (), POD_LEVEL_RESOURCES)
 
 
 def _add_heaps(
