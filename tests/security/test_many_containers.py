@@ -1,13 +1,18 @@
 """A template with thousands of containers, which fits into one object, must not stop the reconciles of others."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from actuation.builders import workload
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
-from trimtab.kube.kinds.pods import Resources
+from trimtab.kube.kinds.pods import Container, Resources
 from trimtab.recommender import workload as module
 from trimtab.recommender.workload import MAX_CONTAINERS, ClusterConstraints, recommend_workload
 from trimtab.sizing.policy_rules import PolicyRules
+from trimtab.sizing.recommend import recommend_pod
+from trimtab.sizing.recommendation import Recommendation
 
 SIZE = Resources(100, None, 1 << 28, 1 << 29)
 
@@ -17,11 +22,13 @@ def test_pods_with_thousands_of_containers_are_not_sized(
     containers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each container is compared with all others: 4,000 took two seconds of the event loop, in each reconcile."""
-    compared = []
-    real = module.recommend_pod
-    monkeypatch.setattr(
-        module, "recommend_pod", lambda pod, **given: compared.append(len(pod)) or real(pod, **given)
-    )
+    compared: list[int] = []
+
+    def compare(pod: Sequence[Container], **given: Any) -> list[Recommendation]:
+        compared.append(len(pod))
+        return list(recommend_pod(pod, **given))
+
+    monkeypatch.setattr(module, "recommend_pod", compare)
     hostile = workload(template={f"c{number}": SIZE for number in range(containers)})
     found = recommend_workload(
         hostile,
