@@ -12,7 +12,8 @@ from trimtab.lab.faults.corpus import load_case, run_any_case
 from trimtab.lab.faults.runner import draw_case, run_case
 
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.json"))
-SEEDS = load_survey("operator").fixed_seeds
+SURVEY = load_survey("operator")
+SEEDS = SURVEY.fixed_seeds
 FAST_SEEDS = [seed for seed in SEEDS if draw_case(seed, "heavy").world.days <= 2][-4:]
 """The seeds in `make test-fast`, of short worlds; each takes 1 to 5 s of CPU."""
 
@@ -22,8 +23,9 @@ FAST_SEEDS = [seed for seed in SEEDS if draw_case(seed, "heavy").world.days <= 2
     [pytest.param(seed, marks=[] if seed in FAST_SEEDS else pytest.mark.long) for seed in SEEDS],
 )
 async def test_fault_simulation_holds_all_invariants(seed: int) -> None:
-    result = await run_case(draw_case(seed, "heavy"))
-    assert not result.violations, f"replay with: python -m trimtab.lab.faults replay {seed} --trace"
+    result = await run_case(draw_case(seed, SURVEY.intensity))
+    command = f"python -m trimtab.lab.faults replay {seed} --intensity {SURVEY.intensity} --trace"
+    assert not result.violations, f"replay with: {command}"
 
 
 @pytest.mark.parametrize("path", CORPUS, ids=[path.stem for path in CORPUS])

@@ -19,6 +19,7 @@ from trimtab.actuation.change_annotations import (
     UpdateMethod,
     encode_change_annotations,
 )
+from trimtab.actuation.hold import HOLD_ANNOTATION, HOLD_MANAGER
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.api.quantity import MIB
 from trimtab.kube.kinds.pods import Resources
@@ -26,6 +27,7 @@ from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.rest.resources import VPAS
 from trimtab.lab.faults.change_invariants import (
     MAX_REVERT,
+    PROGRESS_PERIOD,
     ChangeRecordedFirst,
     OthersWritesKept,
     RevertsEnd,
@@ -34,15 +36,17 @@ from trimtab.lab.faults.companions import VpaDraw
 from trimtab.lab.faults.intent_invariants import CoolDownRespected, GuardrailsKept, VpaBoundsKept
 from trimtab.lab.faults.invariant import RunState
 from trimtab.lab.faults.plan import Fault, FaultInjector, FaultPlan
-from trimtab.lab.faults.records import CheckLog, Write
-from trimtab.lab.faults.run_invariants import MAX_CHANGE_AGE, NothingHalfDone, QuietInTheEnd
-from trimtab.lab.faults.size_invariants import OomKilledNotShrunk
+from trimtab.lab.faults.record_invariants import EventsAgree, MetricsAgree
+from trimtab.lab.faults.records import CheckLog, EmittedEvent, Write
+from trimtab.lab.faults.run_invariants import MAX_CHANGE_AGE, MemoryBounded, NothingHalfDone, QuietInTheEnd
+from trimtab.lab.faults.size_invariants import MAX_RELIEF_WAIT, OomKilledNotShrunk, ReliefComesSoon
 from trimtab.lab.faults.trace import RunTrace
-from trimtab.lab.faults.worlds import draw_world
+from trimtab.lab.faults.worlds import CURRENT_KUBERNETES, draw_world
 from trimtab.lab.simulator.physics import KILLED_BY_LIMIT, UNSCHEDULED
 from trimtab.lab.simulator.simulation import build_policy_records
 from trimtab.lab.simulator.world import SimulatedWorld
 from trimtab.operator.config.model import OperatorConfig
+from trimtab.operator.metrics import Metrics
 
 WEB = WorkloadKey("Deployment", "shop", "web")
 SMALL, LARGE = {"main": Resources(100)}, {"main": Resources(200)}
@@ -61,6 +65,7 @@ def make_state(objects: dict[Any, Any] | None = None) -> RunState:
         world=world,
         injector=FaultInjector(FaultPlan(), elapsed=lambda: 0.0, trace=trace),
         replicas=list,
+        all_replicas=list,
         config=lambda: config,
         hides_usage=lambda: False,
         objects=objects or {},
@@ -117,6 +122,8 @@ def test_reverts_end_counts_only_time_in_which_the_operator_can_act(kind: str, v
     state = replace(state, injector=injector, replicas=lambda: [leader])
     workload = next(iter(state.world.workloads.values()))
     workload.annotations["trimtab"] = {"trimtab.io/change": Phase.REVERTING}
+    for pod in workload.pods.values():
+        pod.created -= 2 * PROGRESS_PERIOD
     invariant = RevertsEnd(state)
     steps = int(MAX_REVERT / state.spec.step)
     for _ in range(steps):
@@ -355,3 +362,87 @@ def test_nothing_half_done_expects_an_end_of_changes_that_someone_continues(
     state = replace(state, replicas=lambda: [replica], config=lambda: config)
     NothingHalfDone(state).at_end()
     assert len(state.log.violations) == violations
+
+
+@pytest.mark.parametrize(("reason", "violations"), [("Resizing", 0), ("Resized", 1), ("Recommended", 0)])
+def test_events_agree_compares_with_the_last_record(reason: str, violations: int) -> None:
+    state = make_state()
+    invariant = EventsAgree(state)
+    started = ChangeAnnotations(change=make_change(before=SMALL, after=LARGE))
+    invariant.on_write(write("annotate", old=ChangeAnnotations(), new=started))
+    invariant.on_event(EmittedEvent("operator-1", WEB, reason, "web: resized"))
+    assert len(state.log.violations) == violations
+
+
+@pytest.mark.parametrize(
+    ("counted", "fault", "violations"),
+    [(1, "", 0), (0, "", 1), (0, "process-killed", 0), (2, "process-killed", 1)],
+)
+def test_metrics_agree_with_the_changes_that_were_made(counted: int, fault: str, violations: int) -> None:
+    state = make_state()
+    metrics = Metrics()
+    metrics.change_transitions.labels("Idle", "Promoting", "Started").inc(counted)
+    metrics.change_transitions.labels("Promoting", "Verifying", "AllPodsSettled").inc(5)
+    state = replace(state, all_replicas=lambda: [cast(Any, SimpleNamespace(metrics=metrics))])
+    if fault:
+        state.injector.record(Fault(kind=fault, start=0.0, end=1.0), "operator-1")
+    invariant = MetricsAgree(state)
+    started = ChangeAnnotations(change=make_change(before=SMALL, after=LARGE))
+    invariant.on_write(write("annotate", old=ChangeAnnotations(), new=started))
+    invariant.at_end()
+    assert len(state.log.violations) == violations
+
+
+@pytest.mark.parametrize(("queued", "violations"), [(1, 0), (100, 1)])
+def test_memory_bounded_counts_the_work_queue(queued: int, violations: int) -> None:
+    state = make_state()
+    process = SimpleNamespace(queue_length=queued)
+    replica = cast(Any, SimpleNamespace(name="operator-1", process=process))
+    MemoryBounded(replace(state, replicas=lambda: [replica])).on_step()
+    assert len(state.log.violations) == violations
+
+
+@pytest.mark.parametrize(
+    ("policy", "recommended", "hold", "violations"),
+    [
+        ({"mode": "Auto"}, 200, False, 1),
+        ({"mode": "Auto"}, 200, True, 0),
+        ({"mode": "Auto"}, 100, False, 0),
+        ({"mode": "Recommend"}, 200, False, 0),
+        ({"mode": "Auto", "updateStrategy": {"allowInPlaceResize": False}}, 200, False, 0),
+    ],
+)
+def test_relief_comes_soon_expects_a_change_that_nothing_forbids(
+    policy: dict[str, Any], recommended: int, *, hold: bool, violations: int
+) -> None:
+    state = make_state()
+    world = state.world
+    key, workload = next((key, each) for key, each in world.workloads.items() if each.pods)
+    workload.containers = tuple(
+        msgspec.structs.replace(each, restart_on_memory_resize=False) for each in workload.containers
+    )
+    if hold:
+        workload.annotations[HOLD_MANAGER] = {HOLD_ANNOTATION: "until the sale is over"}
+    replica = make_replica(world, {"all": policy}, intent="")
+    replica.is_leading = True
+    replica.process.operator.cluster_state.active_vpa = lambda _: ""
+    spec = msgspec.structs.replace(state.spec, kubernetes=CURRENT_KUBERNETES)
+    state = replace(state, spec=spec, replicas=lambda: [replica])
+    invariant = ReliefComesSoon(state)
+    pod = next(iter(workload.pods.values()))
+    name, row = pod.containers[0].name, pod.rows[0]
+    for each in workload.pods.values():
+        each.applied[0] = Resources(memory_limit=100)
+    after = {name: Resources(memory_limit=recommended)}
+    invariant.on_write(write_to("recommend", key, after=after))
+    world.container_arrays.containers.killed[row] = KILLED_BY_LIMIT
+    for _ in range(int(MAX_RELIEF_WAIT / spec.step) + 1):
+        invariant.on_step()
+        world.container_arrays.containers.killed[row] = 0
+    assert len(state.log.violations) == violations
+    invariant.on_write(
+        write_to("annotate", key, new=ChangeAnnotations(change=make_change(before=SMALL, after=after)))
+    )
+    state.log.violations.clear()
+    invariant.on_step()
+    assert not state.log.violations

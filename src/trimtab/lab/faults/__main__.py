@@ -55,6 +55,14 @@ def run(
 ) -> int:
     """Run the cases of consecutive seeds, and print each violation with the command that repeats it.
 
+    Examples:
+
+        python -m trimtab.lab.faults run 5000 20 --until-failure
+
+        python -m trimtab.lab.faults run 0 60 --intensity extreme --survey
+
+        python -m trimtab.lab.faults run 9000 --hours 8 --save findings --ledger docs/research/fault-ledger.csv
+
     Parameters
     ----------
     first
@@ -64,7 +72,7 @@ def run(
     hours
         Run as many seeds as end within this time, instead of a number.
     intensity
-        The number of faults that are drawn: light or heavy.
+        The number of faults that are drawn: light (1 to 3), heavy (6 to 20) or extreme (30 to 50).
     processes
         The number of seeds that run at once; all cores by default.
     ray_address
@@ -126,6 +134,12 @@ def replay(
 ) -> int:
     """Run one seed, or the case in a file, and print its violations and its trace.
 
+    Examples:
+
+        python -m trimtab.lab.faults replay 42 --trace
+
+        python -m trimtab.lab.faults replay --case findings/operator-42-heavy.json --html 42.html --hours 10 14
+
     Parameters
     ----------
     seed
@@ -133,7 +147,7 @@ def replay(
     case
         A file with a case, instead of a seed.
     intensity
-        The number of faults that are drawn: light or heavy.
+        The number of faults that are drawn: light, heavy or extreme.
     trace
         Print the trace.
     html
@@ -164,7 +178,10 @@ def shrink(
     invariant: str = "",
     output: Path,
 ) -> int:
-    """Shrink a failing case, and write it to a file."""
+    """Shrink a failing case, and write it to a file.
+
+    Example: python -m trimtab.lab.faults shrink 42 --invariant quiet-in-the-end --output tests/lab/faults/corpus/NAME.json
+    """
     found = _load(seed, case, intensity, subject)
     if not invariant:
         result = run_alone(run_any_case(found))

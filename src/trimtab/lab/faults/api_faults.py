@@ -34,7 +34,7 @@ from trimtab.kube.runtime.event_correlator import EventType
 from trimtab.kube.runtime.leader_election import LeaseClient
 from trimtab.lab.faults.gate import ProcessGate
 from trimtab.lab.faults.plan import Fault, FaultDetails, FaultInjector, FaultKind
-from trimtab.lab.faults.records import Write
+from trimtab.lab.faults.records import EmittedEvent, Write
 from trimtab.lab.faults.worlds import WorldSpec, draw_managed
 from trimtab.lab.simulator.fake_cluster import SimulatedCluster
 from trimtab.lab.simulator.world import SimulatedWorld
@@ -185,8 +185,10 @@ class FaultyCluster:
         features: ClusterFeatures,
         now: Callable[[], float],
         on_write: Callable[[Write], None],
+        on_event: Callable[[EmittedEvent], None] = lambda _: None,
     ) -> None:
         self._inner: ClusterPort = inner
+        self._on_event = on_event
         self._features = features
         self._world = world
         self._api = api
@@ -292,6 +294,7 @@ class FaultyCluster:
     ) -> None:
         self._api.gate.pass_through("emit")
         self._inner.emit(workload, type=type, reason=reason, message=message)
+        self._on_event(EmittedEvent(self._api.gate.name, workload.key, reason, message))
 
     def _refuse(self, key: WorkloadKey) -> None:
         if fault := self._api.injector.hit(_REFUSED, str(key)):

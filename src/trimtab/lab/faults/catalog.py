@@ -38,7 +38,7 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     *record_invariants.INVARIANTS,
     *run_invariants.INVARIANTS,
 )
-INTENSITIES = {"light": (1, 3), "heavy": (6, 20)}
+INTENSITIES = {"light": (1, 3), "heavy": (6, 20), "extreme": (30, 50)}
 """The smallest and the largest number of faults of a run."""
 
 

@@ -20,21 +20,10 @@ from trimtab.lab.faults.invariant import (
 )
 from trimtab.lab.faults.records import Write
 
-MAX_REVERT = 3 * 3600.0
-"""The longest time in seconds of a revert: an hour without progress, and time for pods that make some."""
-_OBSTACLES = (
-    "node-",
-    "quota-",
-    "limit-range-",
-    "resize-",
-    "demand-",
-    "usage-",
-    "source-",
-    "crash-",
-    "kpi-",
-    "store-",
-)
-"""The beginnings of the kinds of faults that keep a revert from being done, and not the operator from ending it."""
+MAX_REVERT = 1.5 * 3600.0
+"""The longest time in seconds of a revert in which no pod comes: an hour without progress, and a reserve."""
+PROGRESS_PERIOD = 3600.0
+"""The age in seconds up to which a ready pod counts as progress."""
 ANNOTATIONS_DELAY = 60.0
 """The seconds within which the operator need not know that someone else has removed its annotations."""
 
@@ -210,7 +199,7 @@ class RevertsExplained(Invariant):
 
 class RevertsEnd(Invariant):
     name = "reverts-end"
-    sentence = "A revert ends within three hours in which nobody interferes, even if it cannot be done."
+    sentence = "A revert ends within 90 minutes in which nobody interferes and no pod comes, even if it cannot be done."
 
     def __init__(self, state: RunState) -> None:
         super().__init__(state)
@@ -224,14 +213,15 @@ class RevertsEnd(Invariant):
             self._check(write.workload)
 
     def on_step(self) -> None:
-        kinds = self.state.injector.active_kinds()
-        if not all(kind.startswith(_OBSTACLES) for kind in kinds):
-            return
         if not any(replica.is_leading for replica in self.state.replicas()):
             return
-        for key in self.state.world.workloads:
+        since = self.state.world.now - PROGRESS_PERIOD
+        for key, workload in self.state.world.workloads.items():
             if not _is_reverting(self.state, key):
                 self._lasted.pop(key, None)
+                continue
+            makes_progress = any(pod.ready and pod.created >= since for pod in workload.pods.values())
+            if makes_progress or self.state.is_disturbed(key):
                 continue
             self._lasted[key] = self._lasted.get(key, 0.0) + self.state.spec.step
             self._check(key)

@@ -86,9 +86,18 @@ def cluster_fault(
     hides_usage: bool = False,
     calls: tuple[str, ...] = (),
     contract: str = "process",
+    duration: tuple[float, float] = (300.0, 6 * 3600.0),
+    weight: float = 1.0,
 ) -> ClusterFault:
     """Build a fault of the cluster; each argument is that of its kind."""
     kind = FaultKind(
-        name=name, sentence=sentence, draw=draw, hides_usage=hides_usage, calls=calls, contract=contract
+        name=name,
+        sentence=sentence,
+        draw=draw,
+        hides_usage=hides_usage,
+        calls=calls,
+        contract=contract,
+        duration=duration,
+        weight=weight,
     )
     return ClusterFault(kind, begin, end, every)

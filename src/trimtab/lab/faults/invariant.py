@@ -16,12 +16,33 @@ from trimtab.kube.kinds.policies import Policy
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.kube.rest.resources import Resource
 from trimtab.lab.faults.plan import FaultInjector
-from trimtab.lab.faults.records import CheckLog, Write
+from trimtab.lab.faults.records import CheckLog, EmittedEvent, Write
 from trimtab.lab.faults.replica import Replica
 from trimtab.lab.faults.worlds import WorldSpec
 from trimtab.lab.simulator.world import SimulatedWorld
 from trimtab.operator.config.model import OperatorConfig
 
+_OBSTACLES = (
+    "node-",
+    "quota-",
+    "limit-range-",
+    "resize-",
+    "demand-",
+    "memory-",
+    "usage-",
+    "source-",
+    "crash-",
+    "kpi-",
+    "guardrail-",
+    "store-",
+    "admission-",
+    "held",
+    "config-invalid",
+    "webhook-",
+    "watch-duplicated",
+    "watch-reordered",
+)
+"""The beginnings of the kinds of faults that keep a change from being done, and not the operator from ending it."""
 _LOSING_ANNOTATIONS = ("other-removes-annotations", "other-garbles-annotations", "workload-recreated")
 
 
@@ -34,6 +55,8 @@ class RunState:
     injector: FaultInjector
     replicas: Callable[[], Sequence[Replica]]
     """Returns the living processes."""
+    all_replicas: Callable[[], Sequence[Replica]]
+    """Returns all processes that ever lived."""
     config: Callable[[], OperatorConfig]
     hides_usage: Callable[[], bool]
     """Returns whether a fault of the last day may have hidden the true usage."""
@@ -51,6 +74,15 @@ class RunState:
     def elapsed(self) -> float:
         """The seconds since the start of the run."""
         return self.world.control_time - self.world.start
+
+    def is_disturbed(self, key: WorkloadKey) -> bool:
+        """Return whether a fault keeps the operator from seeing or writing a workload, or somebody else writes it, now."""
+        return any(
+            "/" not in fault.target or fault.target == str(key)
+            for kind in self.injector.active_kinds()
+            if not kind.startswith(_OBSTACLES)
+            for fault in self.injector.active(kind)
+        )
 
     def lost_annotations_since(self, key: WorkloadKey, at: float) -> bool:
         """Return whether someone else has removed our annotations from a workload since a time, or made them unreadable."""
@@ -92,6 +124,9 @@ class Invariant(BaseInvariant):
 
     def on_write(self, write: Write) -> None:
         """Look at a write of the operator."""
+
+    def on_event(self, event: EmittedEvent) -> None:
+        """Look at an Event of the operator about a workload."""
 
     def on_step(self) -> None:
         """Look at the cluster after a step."""

@@ -217,7 +217,7 @@ def _is_about(target: str, fault: Fault) -> bool:
 
 CALLED_SHARE = 0.7
 """The share of faults that begin with a call, among those of kinds with `calls`."""
-DEALT_PER_SEED = 20
+DEALT_PER_SEED = 50
 """The faults of a seed, as many as this, are dealt from a shuffled deck, so that consecutive seeds have all kinds."""
 
 

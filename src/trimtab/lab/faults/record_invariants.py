@@ -1,20 +1,23 @@
-"""Invariants about what the operator says that it did: the history, and the pods after a revert."""
+"""Invariants about what the operator says that it did: history, Events, metrics, and the pods after a revert."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections import defaultdict
+from collections import Counter, defaultdict
 from contextlib import closing
 
 from trimtab.actuation.change_annotations import Phase
+from trimtab.actuation.decide.observation import State
 from trimtab.actuation.resources import container_sizes, has_size, has_template_size
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.lab.faults.invariant import Invariant, RunState
-from trimtab.lab.faults.records import Write
+from trimtab.lab.faults.records import EmittedEvent, Write
 
 _LOSING = ("store-", "process-", "operator-upgraded", "second-leader", "lease-taken", "api-", "clock-jump")
 """The beginnings of the kinds of faults after which the history need not have what was done."""
 _WHAT = ("applying", "applied", "reverted", "refused")
+_EVENTS = {"Resizing": "applying", "Resized": "applied", "Reverted": "reverted"}
+"""The transitions that Events report, by their reasons."""
 _TOLERANCE = 2.0
 """The seconds by which an entry may differ from its write: times are written as whole seconds."""
 
@@ -73,6 +76,51 @@ class RevertRestores(Invariant):
             self.check(is_back or has_template_size(record, template), pod.name, write)
 
 
+class EventsAgree(Invariant):
+    name = "events-agree"
+    sentence = "An Event that a change began, ended or was reverted follows the annotations that say so."
+
+    def __init__(self, state: RunState) -> None:
+        super().__init__(state)
+        self._last: dict[tuple[str, WorkloadKey], str] = {}
+
+    def on_write(self, write: Write) -> None:
+        if what := _describe_transition(write):
+            self._last[write.process, write.workload] = what
+
+    def on_event(self, event: EmittedEvent) -> None:
+        if what := _EVENTS.get(event.reason):
+            last = self._last.get((event.process, event.workload))
+            self.check(last == what, event, "although the last record is", last)
+
+
+class MetricsAgree(Invariant):
+    name = "metrics-agree"
+    sentence = "The counters of started changes and of reverts are those of the changes that were made."
+
+    def __init__(self, state: RunState) -> None:
+        super().__init__(state)
+        self._done: Counter[str] = Counter()
+
+    def on_write(self, write: Write) -> None:
+        self._done[_describe_transition(write)] += 1
+
+    def at_end(self) -> None:
+        counted: Counter[str] = Counter()
+        for replica in self.state.all_replicas():
+            for family in replica.metrics.registry.collect():
+                for sample in family.samples:
+                    if sample.name == "trimtab_reverts_total":
+                        counted["reverted"] += int(sample.value)
+                    starts = sample.labels.get("from") == State.IDLE != sample.labels.get("to")
+                    if sample.name == "trimtab_change_transitions_total" and starts:
+                        counted["applying"] += int(sample.value)
+        loses = any(name.startswith(_LOSING) for name in self.state.injector.counts)
+        for what in ("applying", "reverted"):
+            done, known = self._done[what], counted[what]
+            self.check(known <= done and (loses or known == done), what, known, "counted of", done)
+
+
 def _describe_transition(write: Write) -> str:
     """Return what the history says of a write of annotations; empty if nothing."""
     if write.verb != "annotate" or write.new is None:
@@ -89,4 +137,4 @@ def _describe_transition(write: Write) -> str:
     return "reverted" if had.phase is Phase.REVERTING and new.reverted else "applied"
 
 
-INVARIANTS: tuple[type[Invariant], ...] = (HistoryAgrees, RevertRestores)
+INVARIANTS: tuple[type[Invariant], ...] = (HistoryAgrees, RevertRestores, EventsAgree, MetricsAgree)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
@@ -48,6 +49,15 @@ class Write:
         if self.verb == "annotate":
             what += f": {_describe_change(self.old)} -> {_describe_change(self.new)}"
         return what
+
+
+class EmittedEvent(NamedTuple):
+    """An Event about a workload that a process emitted."""
+
+    process: str
+    workload: WorkloadKey
+    reason: str
+    message: str
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):

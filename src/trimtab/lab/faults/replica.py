@@ -20,7 +20,7 @@ from trimtab.lab.faults.api_faults import ApiFaults, FaultyCluster, FaultyLeases
 from trimtab.lab.faults.gate import ProcessGate, is_killed
 from trimtab.lab.faults.kpi_faults import FaultyGuardrails, FaultyKpis
 from trimtab.lab.faults.plan import FaultInjector
-from trimtab.lab.faults.records import Write
+from trimtab.lab.faults.records import EmittedEvent, Write
 from trimtab.lab.faults.store_faults import open_store
 from trimtab.lab.faults.trace import FAILED, KILLED, STARTED, STOPPED, RunTrace
 from trimtab.lab.faults.usage_faults import FaultySource
@@ -60,6 +60,7 @@ class SharedCluster:
     """The number of workloads that a process reconciles at the same time."""
     features: ClusterFeatures
     on_write: Callable[[Write], None]
+    on_event: Callable[[EmittedEvent], None]
     on_error: Callable[[str, Exception], None]
     """Called with each error that no part of the operator handled."""
     leases: SimulatedLeases = field(default_factory=SimulatedLeases)
@@ -132,6 +133,7 @@ class Replica:
             features=shared.features,
             now=now,
             on_write=shared.on_write,
+            on_event=shared.on_event,
         )
         ports = Ports(
             informers=self.informers,

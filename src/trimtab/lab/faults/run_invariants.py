@@ -17,6 +17,10 @@ from trimtab.lab.simulator.objects import SimulatedWorkload
 from trimtab.lab.simulator.world import SimulatedWorld
 
 MAX_TASKS = 60
+MAX_QUEUED_PER_WORKLOAD = 2
+"""The keys in a work queue: a workload, and what a VPA may target besides."""
+MAX_SERIES, MAX_SERIES_PER_WORKLOAD = 2_000, 200
+"""The metric series of a process, and those that each workload may add."""
 QUIET_PERIOD = 8 * 3600.0
 """The last seconds of a run, in which nothing may be written any more."""
 MAX_QUIET_STARTS = 2
@@ -42,6 +46,23 @@ class TasksBounded(Invariant):
     def on_step(self) -> None:
         count = len(asyncio.all_tasks())
         self.check(count <= MAX_TASKS * max(1, len(self.state.replicas())), count, "tasks")
+
+
+class MemoryBounded(Invariant):
+    name = "memory-bounded"
+    sentence = "The work queue and the metric series of each process stay bounded."
+
+    def on_step(self) -> None:
+        most = MAX_QUEUED_PER_WORKLOAD * len(self.state.world.workloads)
+        for replica in self.state.replicas():
+            count = replica.process.queue_length
+            self.check(count <= most, count, "workloads in the queue of", replica.name)
+
+    def at_end(self) -> None:
+        most = MAX_SERIES + MAX_SERIES_PER_WORKLOAD * len(self.state.world.workloads)
+        for replica in self.state.replicas():
+            count = sum(len(family.samples) for family in replica.metrics.registry.collect())
+            self.check(count <= most, count, "metric series of", replica.name)
 
 
 class NothingHalfDone(Invariant):
@@ -213,6 +234,7 @@ def is_quiet(spec: WorldSpec, world: SimulatedWorld) -> bool:
 INVARIANTS: tuple[type[Invariant], ...] = (
     NoUnhandledErrors,
     TasksBounded,
+    MemoryBounded,
     NothingHalfDone,
     QuietInTheEnd,
     NotWorseThanNothing,

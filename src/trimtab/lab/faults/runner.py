@@ -28,7 +28,7 @@ from trimtab.lab.faults.catalog import FAULT_KINDS, INVARIANTS, draw_faults
 from trimtab.lab.faults.invariant import Invariant, RunState
 from trimtab.lab.faults.plan import FaultInjector, FaultPlan
 from trimtab.lab.faults.process_faults import Operations
-from trimtab.lab.faults.records import CheckLog, Violation, Write
+from trimtab.lab.faults.records import CheckLog, EmittedEvent, Violation, Write
 from trimtab.lab.faults.replica import SharedCluster
 from trimtab.lab.faults.run_invariants import ReadyPods
 from trimtab.lab.faults.single_thread import IN_MEMORY, use_one_thread
@@ -151,6 +151,7 @@ class FaultRun:
             workers=spec.workers,
             features=SimulatedFeatures(KubeVersion.parse(spec.kubernetes)),
             on_write=self._observe_write,
+            on_event=self._observe_event,
             on_error=self._observe_error,
         )
         self._environment = Environment(world, self._hub, self._injector, self._trace)
@@ -161,6 +162,7 @@ class FaultRun:
             log=CheckLog(now=lambda: world.control_time),
             injector=self._injector,
             replicas=lambda: self._operations.replicas,
+            all_replicas=lambda: [*self._operations.retired, *self._operations.replicas],
             config=lambda: config.current,
             hides_usage=self._hides_usage,
             objects=self._hub.objects,
@@ -272,6 +274,10 @@ class FaultRun:
         self._trace.add(write.process, str(write), kind=write.verb, target=str(write.workload))
         for invariant in self._invariants:
             invariant.on_write(write)
+
+    def _observe_event(self, event: EmittedEvent) -> None:
+        for invariant in self._invariants:
+            invariant.on_event(event)
 
     def _observe_error(self, process: str, error: Exception) -> None:
         # The innermost frames name the place, without line numbers of the libraries.

@@ -6,16 +6,23 @@ from collections import deque
 from collections.abc import Iterable
 from typing import ClassVar
 
-from trimtab.api.optimizationpolicy import OptimizationPolicySpec
+from trimtab.actuation.change_annotations import read_change_annotations
+from trimtab.actuation.hold import read_hold
+from trimtab.api.optimizationpolicy import OptimizationPolicySpec, PolicyMode
 from trimtab.kube.kinds.pod_requests import qos_class
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.lab.faults.invariant import Invariant, RunState, find_policy
 from trimtab.lab.faults.records import Write
+from trimtab.lab.faults.worlds import CURRENT_KUBERNETES
 from trimtab.lab.simulator.objects import SimulatedPod
 from trimtab.lab.simulator.physics import KILLED_BY_LIMIT, UNSCHEDULED
 
 DAY = 86400.0
+RELIEF_PERIOD = 3600.0
+"""The seconds after a kill in which it is news to the operator."""
+MAX_RELIEF_WAIT = 1800.0
+"""The seconds within which more memory after an OOM kill must have begun."""
 PEAK_PERIOD = 3 * 3600.0
 """The seconds for which a peak of memory must be known to the operator."""
 
@@ -258,6 +265,75 @@ class OomKilledNotRecommendedLess(OomKilledNotShrunk):
         return min(_limits_in_effect(pods, container), default=write.before[container].memory_limit)
 
 
+class ReliefComesSoon(Invariant):
+    name = "relief-comes-soon"
+    sentence = "More memory after an OOM kill begins within minutes of its recommendation; it waits for no window or interval."
+
+    def __init__(self, state: RunState) -> None:
+        super().__init__(state)
+        self._recommended: dict[tuple[WorkloadKey, str], int] = {}
+        self._killed: dict[tuple[WorkloadKey, str], float] = {}
+        """The last kill of each container that has got no more memory since."""
+        self._waited: dict[tuple[WorkloadKey, str], float] = {}
+        """The seconds for which nothing stood against the memory that is recommended for it."""
+
+    def on_write(self, write: Write) -> None:
+        if write.verb == "recommend":
+            for name, size in write.after.items():
+                self._recommended[write.workload, name] = size.memory_limit or 0
+        elif write.new and write.new.change and not (write.old and write.old.change):
+            for name in write.new.change.after:
+                if self._killed.pop((write.workload, name), None) is not None:
+                    waited = self._waited.pop((write.workload, name), 0.0)
+                    self.check(waited <= MAX_RELIEF_WAIT, "after", waited, "s", write)
+
+    def on_step(self) -> None:
+        world, step = self.state.world, self.state.spec.step
+        containers = world.container_arrays.containers
+        for key, workload in world.workloads.items():
+            for pod in workload.pods.values():
+                for place, row in enumerate(pod.rows):
+                    if containers.killed[row] == KILLED_BY_LIMIT:
+                        self._killed[key, pod.containers[place].name] = world.now
+        is_calm = all(kind.startswith(("demand-", "memory-")) for kind in self.state.injector.active_kinds())
+        for (key, name), at in list(self._killed.items()):
+            if world.now - at > RELIEF_PERIOD:
+                del self._killed[key, name]
+                continue
+            given = _limits_in_effect(world.workloads[key].pods.values(), name)
+            is_wanted = bool(given) and self._recommended.get((key, name), 0) > max(given)
+            if not (is_wanted and is_calm and self._may_relieve(key, name)):
+                self._waited[key, name] = 0.0
+                continue
+            waited = self._waited[key, name] = self._waited.get((key, name), 0.0) + step
+            self.check(waited <= MAX_RELIEF_WAIT, key, name, "waits for", waited, "s")
+
+    def _may_relieve(self, key: WorkloadKey, name: str) -> bool:
+        """Return whether a change in place may start now by all but windows, intervals and cooldowns."""
+        workload = self.state.world.workloads[key]
+        is_busy = bool(workload.outdated_pods) or workload.is_batch
+        restarts = any(each.restart_on_memory_resize for each in workload.containers if each.name == name)
+        if is_busy or restarts or self.state.spec.kubernetes != CURRENT_KUBERNETES:
+            return False
+        leaders = [each for each in self.state.replicas() if each.is_leading]
+        record = leaders[0].process.operator.cluster_state.get(key) if len(leaders) == 1 else None
+        if record is None:
+            return False
+        policy, config = find_policy(leaders[0], record), self.state.config()
+        annotations = read_change_annotations(record)
+        if policy is None or annotations is None or annotations.change or read_hold(record.annotations):
+            return False
+        reverted = annotations.reverted
+        return (
+            policy.spec.mode is PolicyMode.AUTO
+            and policy.spec.update_strategy.allow_in_place_resize
+            and not config.dry_run
+            and not config.limits.find_problems(policy.spec)
+            and not leaders[0].process.operator.cluster_state.active_vpa(key)
+            and not (reverted and reverted.relief_until > self.state.world.now)
+        )
+
+
 class MemoryLimitAboveUse(Invariant):
     name = "memory-limit-above-use"
     sentence = "No pod is resized to a memory limit below what its container holds at that moment."
@@ -286,6 +362,9 @@ def _spec_at_start(state: RunState, write: Write) -> OptimizationPolicySpec | No
         return None
     replica = state.find_replica(write.process)
     workload = replica.process.operator.cluster_state.get(write.workload) if replica else None
+    hold = read_hold(workload.annotations) if workload else None
+    if hold and hold.sizes:
+        return None  # a person has chosen these sizes, whatever the policy says
     policy = find_policy(replica, workload) if replica and workload else None
     return policy.spec if policy else None
 
@@ -316,4 +395,5 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     OomKilledNotShrunk,
     OomKilledNotRecommendedLess,
     MemoryLimitAboveUse,
+    ReliefComesSoon,
 )

@@ -31,6 +31,8 @@ _MISSING, _NEGATIVE, _INFINITE = "usage-missing", "usage-negative", "usage-infin
 _THOUSANDFOLD, _TWICE, _RENAMED = "usage-thousandfold", "usage-counted-twice", "usage-renamed"
 _NAN, _UNCOUNTED = "usage-nan", "usage-without-kills"
 _PAST, _FUTURE = "usage-from-past", "usage-from-future"
+MEMORY_SPIKE = "memory-spike"
+"""The kind of a fault of the cluster that no sample shows."""
 
 
 def _draw_share(rng: random.Random, world: WorldSpec) -> FaultDetails:
@@ -158,6 +160,9 @@ class FaultySource(Source[SimulatedUsageSettings]):
             if (cells := self._select_cells(usage, fault)).any():
                 self._injector.record(fault, f"{int(cells.sum())} samples")
                 _erase(usage.memory, cells)
+        for fault in self._injector.list_started(MEMORY_SPIKE):
+            if (cells := self._select_spike(usage, fault)).any():
+                _erase(usage.memory, cells)
         for fault in self._injector.active(_UNCOUNTED):
             self._injector.record(fault, "read")
             usage = replace(usage, throttled=None, ooms=None)
@@ -184,6 +189,15 @@ class FaultySource(Source[SimulatedUsageSettings]):
         begin, end = self._injector.period(fault)
         rows = (since >= begin) & (since < end)
         return rows[:, None] & self._select_columns(usage, fault)[None, :]
+
+    def _select_spike(self, usage: Usage, fault: Fault) -> Cells:
+        """Select the samples of a workload whose steps began during a spike."""
+        since = usage.times - self._start
+        begin, end = self._injector.period(fault)
+        rows = (since > begin) & (since < end + usage.step)
+        _, _, workload = fault.target.rpartition("/")
+        columns = np.array([name.pod.startswith(f"{workload}-") for name in usage.containers], np.bool_)
+        return rows[:, None] & columns[None, :]
 
     def _select_columns(self, usage: Usage, fault: Fault) -> Cells:
         return np.array([_is_affected(name, fault) for name in usage.containers], np.bool_)

@@ -36,6 +36,7 @@ from trimtab.lab.faults.cluster_fault import (
 )
 from trimtab.lab.faults.plan import Fault, FaultDetails, FaultInjector
 from trimtab.lab.faults.trace import RunTrace
+from trimtab.lab.faults.usage_faults import MEMORY_SPIKE
 from trimtab.lab.faults.watch_faults import WatchHub
 from trimtab.lab.faults.worlds import WorldSpec
 from trimtab.lab.simulator import kubelet
@@ -423,6 +424,13 @@ _FAULTS: Sequence[ClusterFault] = (
         calls=_RESIZES,
     ),
     cluster_fault(_MEMORY, "Containers want more memory, up to four times as much."),
+    cluster_fault(
+        MEMORY_SPIKE,
+        "Containers want up to four times as much memory for a moment, between two samples.",
+        hides_usage=True,
+        duration=(300.0, 900.0),
+        weight=2.0,
+    ),
     cluster_fault(_CPU, "Containers want more CPU, up to four times as much."),
     cluster_fault(_IDLE, "Containers want nothing."),
     cluster_fault("crash-loop", "Containers crash again and again.", _crash, every=200.0),
@@ -597,13 +605,13 @@ class Environment:
 
     def _change_demand(self) -> None:
         arrays = self._world.container_arrays
-        for kind in (_MEMORY, _CPU, _IDLE):
+        for kind in (_MEMORY, MEMORY_SPIKE, _CPU, _IDLE):
             for fault in self._injector.active(kind):
                 if (workload := self._context.find_workload(fault)) is None:
                     continue
                 rows = np.flatnonzero(arrays.workload == workload.number)
                 self._injector.record(fault, f"{fault.target} by {fault.amount}")
-                if kind == _MEMORY:
+                if kind in {_MEMORY, MEMORY_SPIKE}:
                     arrays.memory_demand[rows] *= fault.amount
                 else:
                     arrays.cpu_demand[rows] *= fault.amount if kind == _CPU else 0.0

@@ -34,6 +34,7 @@ from trimtab.usage.trace import Floats, Trace
 HOUR = 3600.0
 DAY = 24 * HOUR
 
+CURRENT_KUBERNETES = "1.35"
 STARTS = {
     "monday": 1767571200.0,
     "spring-forward": 1774656000.0,
@@ -104,7 +105,7 @@ class WorldSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The processes of the operator, of which one leads."""
     workers: int = 1
     """The workloads that a process reconciles at the same time."""
-    kubernetes: str = "1.35"
+    kubernetes: str = CURRENT_KUBERNETES
     """The version of Kubernetes: before 1.34 no memory limit is lowered in place, and before 1.33 nothing is resized."""
 
     def build_policies(self) -> dict[str, OptimizationPolicySpec]:
@@ -275,7 +276,7 @@ def draw_world(seed: int) -> WorldSpec:
         config={**draw_config(rng), "intents": draw_intent_settings(beside)},
         replicas=rng.choice([1, 1, 1, 2]),
         workers=rng.choice([1, 2, 8]),
-        kubernetes=kinds.choices(["1.35", "1.33", "1.32"], [80, 12, 8])[0],
+        kubernetes=kinds.choices([CURRENT_KUBERNETES, "1.33", "1.32"], [80, 12, 8])[0],
     )
 
 

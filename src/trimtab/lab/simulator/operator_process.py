@@ -65,6 +65,11 @@ class OperatorProcess:
         return self._ports.now()
 
     @property
+    def queue_length(self) -> int:
+        """The number of workloads that wait to be reconciled."""
+        return len(self._workqueue)
+
+    @property
     def next_due(self) -> float | None:
         """The simulated time at which the next workload is due; None if none is."""
         return self._workqueue.next_time
