@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from trimtab.kube.kinds.workloads import Workload
-from trimtab.operator.views import WorkloadView
 from trimtab.sizing.evidence import Evidence
+
+if TYPE_CHECKING:
+    from trimtab.operator.views import WorkloadView
 
 HOUR = 3600.0
 

@@ -9,8 +9,7 @@ from yarl import URL
 
 from trimtab.api.errors import validation_problem
 from trimtab.intents.kpi.endpoints import find_forbidden_address
-from trimtab.store import AddressError
-from trimtab.store.store import select_backend
+from trimtab.store.errors import AddressError
 from trimtab.usage.prometheus.template import find_query_problem
 
 _SECRET = re.compile(r"(?i)(password|passwd|token|secret|api[-_]?key|credential|authorization)s?$")
@@ -23,6 +22,9 @@ def _check_promql(query: str) -> str:
 
 
 def _check_store_url(url: str) -> str:
+    # Imported here: SQLAlchemy takes 18 MiB, and a scan reads the configuration without a store.
+    from trimtab.store.store import select_backend
+
     try:
         select_backend(url)
     except AddressError as error:
