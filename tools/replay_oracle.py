@@ -39,7 +39,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "tests"))
 
 from actuation.drawn_worlds import DrawnWorld  # noqa: E402 - it is part of the tests
-from trimtab.actuation.decide.observation import Observation  # noqa: E402
+from trimtab.actuation.decide.observation import Observation, State  # noqa: E402
 from trimtab.actuation.decide.transitions import Decision, decide  # noqa: E402
 from trimtab.actuation.resources import NO_LIMITS  # noqa: E402
 from trimtab.kube.kinds.pods import Resources  # noqa: E402
@@ -54,6 +54,12 @@ INTENDED: dict[str, Callable[[Observation], bool]] = {
     ),
     "48acec31: a CronJob whose template is refused is skipped": (
         lambda seen: seen.workload.key.kind == "CronJob"
+    ),
+    "a138933c: the change after an OOM kill raises only memory": (
+        lambda seen: seen.state is State.IDLE and seen.desired.is_urgent
+    ),
+    "5436c5d0: memory that admission rounded up after an OOM kill is kept": (
+        lambda seen: seen.state is not State.IDLE and seen.change.relief
     ),
     "e2f53406: sizes in annotations stay inside the organisation's limits": (
         lambda seen: seen.desired.size_limits != NO_LIMITS
