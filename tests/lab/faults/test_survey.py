@@ -18,20 +18,14 @@ LEAST = 10
 """The number of times that each kind of fault must have taken effect."""
 RARE_FAULTS: dict[Subject, set[str]] = {
     "operator": {
-        "admission-mutates",
         "admission-refuses",
-        "api-bad-request",
-        "api-gone",
-        "config-rewritten",
         "intent-edited",
         "other-removes-annotations",
-        "other-scales",
         "resize-ignored",
         "rollout-paused",
         "template-owned",
         "watch-missed-event",
         "webhook-away",
-        "workload-recreated",
     },
     "node": set(),
 }
