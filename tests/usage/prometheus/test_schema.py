@@ -115,6 +115,19 @@ async def test_prometheus_reads_each_scrape_job_by_its_own_labels(
     np.testing.assert_allclose(np.nanmax(usage.cpu, axis=0), [0.25, 0.125, 0.5], rtol=1e-3)
 
 
+async def test_schema_error_names_the_exporters_that_are_not_trusted(read: Read) -> None:
+    """A cAdvisor that runs in a namespace of its own is not left out without a word."""
+    recording = MetricRecording()
+    labels = second_cadvisor_labels("web") | {"namespace": "cadvisor"}
+    recording.container(labels, cores=0.5, memory=1e8)
+    with pytest.raises(
+        SourceRefused, match=r"only from exporters in namespace cadvisor, .* exporter_namespaces"
+    ):
+        await read("untrusted-exporter", recording)
+    usage, _ = await read("trusted-exporter", recording, exporter_namespaces=["cadvisor"])
+    assert usage.containers == (APP,)
+
+
 async def test_settings_can_name_custom_labels(read: Read) -> None:
     recording = MetricRecording()
     recording.container({"ns": "shop", "p": "web", "c": "app"}, cores=0.5, memory=1e8)

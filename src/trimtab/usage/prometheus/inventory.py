@@ -200,6 +200,7 @@ class InventoryProbe:
         if not present or not labels:
             found = f"has only the labels {', '.join(sorted(present))}" if present else "does not exist"
             raise SourceRefused(f"{self._client.server.address}: {memory} {found}; {ADVICE}")
+        await self._require_trusted_exporter(labels)
         if settings.cluster_label in present:
             await self._require_one_cluster(labels)
         sought = (settings.cpu_rule or names.CPU, *_OPTIONAL_METRICS)
@@ -246,6 +247,22 @@ class InventoryProbe:
         if len(found) <= 1:
             return tuple(found)
         return tuple(replace(labels, jobs=tuple(theirs)) for labels, theirs in found.items())
+
+    async def _require_trusted_exporter(self, found: tuple[ContainerLabels, ...]) -> None:
+        """Require series that name containers themselves, or a trusted exporter; otherwise all usage would be missing."""
+        metric = self._settings.memory_rule or names.MEMORY
+        for labels in found:
+            if not labels.restricts_exporters:
+                return
+            trusted = format_selector(metric, (*labels.build_matchers(None), *self._required))
+            if await self._list_label_values(labels.namespace, trusted):
+                return
+        by_all = format_selector(metric, self._required)
+        exporters = sorted(await self._list_label_values(names.NAMESPACE, by_all))
+        raise SourceRefused(
+            f"{self._client.server.address}: {metric} comes only from exporters in namespace {', '.join(exporters)}, "
+            "which may not report on other namespaces; if you trust them, add it to exporter_namespaces"
+        )
 
     async def _require_one_cluster(self, found: tuple[ContainerLabels, ...]) -> None:
         """Require a single cluster, because containers of the same name in two clusters would be mixed up."""

@@ -62,6 +62,11 @@ class ContainerLabels:
     """The namespaces whose exporters may report on other namespaces; empty if all may."""
 
     @property
+    def restricts_exporters(self) -> bool:
+        """True if series with these labels also name the namespace of their exporter, and only some are trusted."""
+        return bool(self.exporter_namespaces) and self.namespace != NAMESPACE
+
+    @property
     def group_by(self) -> str:
         return f"{self.namespace}, {self.pod}, {self.container}"
 
@@ -70,11 +75,7 @@ class ContainerLabels:
         return (
             *((matches_any(JOB, self.jobs),) if self.jobs else ()),
             # Any pod that is scraped may export series with the names of other pods.
-            *(
-                (matches_any(NAMESPACE, ("", *self.exporter_namespaces)),)
-                if self.exporter_namespaces and self.namespace != NAMESPACE
-                else ()
-            ),
+            *((matches_any(NAMESPACE, ("", *self.exporter_namespaces)),) if self.restricts_exporters else ()),
             not_equals(self.namespace, "") if pods is None else matches_any(self.namespace, pods.namespaces),
             not_equals(self.pod, "")
             if pods is None or pods.is_unfiltered
