@@ -46,6 +46,7 @@ from trimtab.scan.model import SkippedWorkload
 from trimtab.scan.patches import render as patch_rendering
 from trimtab.scan.patches.change import ResourceChange
 from trimtab.scan.patches.patch_folder import build_file_name
+from trimtab.scan.patches.repository import check_links
 from trimtab.scan.render.markdown import render_markdown
 
 FORMULAS = (
@@ -206,6 +207,49 @@ def test_patch_edits_files_behind_links_within_the_repository(repository: Path) 
     (repository / "apps" / "web.yaml").symlink_to("../base.yaml")
     assert _edit_manifests([repository / "apps"], [change()], write=True) == 0
     assert "cpu: 100m" in (repository / "base.yaml").read_text()
+
+
+@pytest.mark.parametrize("edit", [_edit_manifests, partial(_edit_helm, paths=(), chart=None)])
+@pytest.mark.parametrize("name", ["web.yaml", "linked", "linked/web.yaml"])
+@pytest.mark.parametrize("other", [".git", "no-git"])
+def test_patch_refuses_to_edit_what_is_named_by_a_link_out_of_the_repository(
+    repository: Path, edit: Callable[..., int], name: str, other: str
+) -> None:
+    """The target may be a repository itself, of somebody else."""
+    out = repository.parent / "out"
+    (out / other).mkdir(parents=True)
+    (out / "web.yaml").write_text(MANIFEST)
+    (repository / "web.yaml").symlink_to(out / "web.yaml")
+    (repository / "linked").symlink_to("../out")
+    with pytest.raises(TrimtabError, match=r"a link leads out of .*repository, so nothing is written"):
+        edit([repository / name], [change()], write=True)
+    assert (out / "web.yaml").read_text() == MANIFEST
+
+
+def test_patch_edits_a_repository_that_the_user_reaches_by_a_link(repository: Path) -> None:
+    (repository / "apps" / "web.yaml").write_text(MANIFEST)
+    (repository.parent / "work").symlink_to(repository)
+    assert _edit_manifests([repository.parent / "work" / "apps"], [change()], write=True) == 0
+    assert "cpu: 100m" in (repository / "apps" / "web.yaml").read_text()
+
+
+@pytest.mark.parametrize("form", ["kustomize", "strategic"])
+def test_patch_writes_no_folder_behind_a_link_out_of_the_repository(repository: Path, form: Any) -> None:
+    out = repository.parent / "out"
+    out.mkdir()
+    (repository / "patches").symlink_to("../out")
+    for folder in (repository / "patches", repository / "patches" / "new"):
+        with pytest.raises(TrimtabError, match="a link leads out of"):
+            _write_patches([change()], form, folder)
+    assert not list(out.iterdir())
+
+
+def test_links_of_a_path_count_from_the_repository_around_it(repository: Path) -> None:
+    out = repository.parent / "out"
+    out.mkdir()
+    (repository / "linked").symlink_to(out)
+    with pytest.raises(TrimtabError, match="a link leads out of"):
+        check_links([repository / "linked" / "d.yaml"], repository)
 
 
 @pytest.mark.parametrize("name", ["shop.deployment.web.yaml", "kustomization.yaml"])

@@ -227,8 +227,13 @@ class _SourceFiles:
         return _report(edits)
 
 
-def _read_sources(given: Sequence[Path], is_relevant: Callable[[bytes], bool]) -> _SourceFiles:
+def _read_sources(
+    given: Sequence[Path], is_relevant: Callable[[bytes], bool], *, write: bool
+) -> _SourceFiles:
     """Read the given files, and of the given folders the files that are relevant."""
+    if write:
+        for path in given:
+            check_links([path], path if path.is_dir() else path.parent)
     found = _SourceFiles()
     known: set[Path] = set()  # a file that is spelled in two ways, or also in a folder, is one file
     for path in given:
@@ -253,7 +258,7 @@ def _edit_helm(
     write: bool,
 ) -> int:
     kinds = [kind.encode() for kind in KINDS]
-    sources = _read_sources(given, lambda content: any(kind in content for kind in kinds))
+    sources = _read_sources(given, lambda content: any(kind in content for kind in kinds), write=write)
     charts = {}
     for name in sources.named:
         beside = Path(name).parent / "Chart.yaml"
@@ -277,7 +282,9 @@ def _edit_manifests(given: Sequence[Path], changes: Sequence[ResourceChange], *,
     # A kustomization may put a prefix before a name, or a suffix behind it, but never changes a container's.
     names = {name.encode() for change in changes for name in change.after}
     sources = _read_sources(
-        given, lambda content: b"containers" in content and any(name in content for name in names)
+        given,
+        lambda content: b"containers" in content and any(name in content for name in names),
+        write=write,
     )
     repositories = Repositories(given)
     edit = partial(edit_manifests, sources.texts, builds=repositories.find_builds, named=sources.named)

@@ -19,28 +19,42 @@ ENDINGS = (".yaml", ".yml", ".json")
 
 
 def list_manifests_below(folder: Path) -> Iterator[Path]:
-    """List the files below a folder that may hold manifests; hidden folders and links out of the repository are skipped."""
-    repository = _find_repository(folder.resolve())
+    """List the files below a folder that may hold manifests; hidden folders and links out of the repository are skipped.
+
+    Raises an error if the folder itself is behind such a link.
+    """
+    check_links([folder], folder)
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "node_modules")
         for name in sorted(names):
             path = Path(place, name)
-            if (name.endswith(ENDINGS) or name in KUSTOMIZATIONS) and not _leads_out(path, repository):
+            leads_out = path.is_symlink() and _find_left(path, folder)
+            if (name.endswith(ENDINGS) or name in KUSTOMIZATIONS) and not leads_out:
                 yield path
 
 
 def check_links(paths: Iterable[Path], folder: Path) -> None:
-    """Raise for a link out of the repository of a folder: whoever may commit to it would choose which file is written."""
-    repository = _find_repository(folder.resolve())
+    """Raise for a path behind a link out of its repository: whoever may commit there would choose which file is written.
+
+    Without a repository, links may not lead out of the given folder.
+    """
     for path in paths:
-        if _leads_out(path, repository):
+        if left := _find_left(path, folder):
             raise TrimtabError(
-                f"{path}: is a link out of {repository}, so nothing is written; replace it by a file"
+                f"{path}: a link leads out of {left}, so nothing is written; "
+                f"replace the link, or name {os.path.realpath(path)}"
             )
 
 
-def _leads_out(path: Path, repository: Path) -> bool:
-    return path.is_symlink() and not path.resolve().is_relative_to(repository)
+def _find_left(path: Path, folder: Path) -> Path | None:
+    """Return the repository, or else the folder, that a path leaves by a link; None if it stays."""
+    # The links of a path are part of the question, so its repositories are those of the path as it is written.
+    place = Path(os.path.normpath(path.absolute()))
+    around = [each for each in (place, *place.parents) if (each / ".git").exists()]
+    real = Path(os.path.realpath(path))
+    return next(
+        (each for each in around or [folder] if not real.is_relative_to(os.path.realpath(each))), None
+    )
 
 
 def read_bytes(path: Path) -> bytes:
