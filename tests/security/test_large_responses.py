@@ -3,7 +3,7 @@
 import asyncio
 import json
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
@@ -36,13 +36,8 @@ async def connect(answer: object, folder: Path) -> AsyncIterator[Connection]:
         )
 
 
-async def test_pages_of_large_objects_are_read_in_smaller_pieces(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Hundreds of Deployments of a megabyte each were read as one page, several times the operator's memory."""
-    monkeypatch.setattr(client_module, "MAX_PAGE_BYTES", MAX_PAGE_BYTES // 32)
-    small, large = 600, 60
-    texts = ["x" * 100] * small + ["x" * (200 << 10)] * large + ["x" * 100] * small
+async def read_pages(texts: Sequence[str], folder: Path) -> tuple[list[bytes], list[int]]:
+    """Read objects with these texts, and return the pages and the limit of each request."""
     limits: list[int] = []
 
     async def answer(request: web.Request) -> web.Response:
@@ -59,15 +54,38 @@ async def test_pages_of_large_objects_are_read_in_smaller_pieces(
 
     rate = RateLimiter(per_second=1000, burst=1000)
     async with (
-        connect(answer, tmp_path) as there,
+        connect(answer, folder) as there,
         Client(there, rate=rate, retry=RetryPolicy(attempts=3)) as client,
     ):
         pages = [page async for page in client.list_pages(CONFIG_MAPS)]
-    assert max(map(len, pages)) <= MAX_PAGE_BYTES // 32
     names = [item["metadata"]["name"] for page in pages for item in json.loads(page)["items"]]
     assert names == [f"o{number}" for number in range(len(texts))]
+    return pages, limits
+
+
+async def test_pages_of_large_objects_are_read_in_smaller_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hundreds of Deployments of a megabyte each were read as one page, several times the operator's memory."""
+    monkeypatch.setattr(client_module, "MAX_PAGE_BYTES", MAX_PAGE_BYTES // 32)
+    small, large = 600, 60
+    texts = ["x" * 100] * small + ["x" * (200 << 10)] * large + ["x" * 100] * small
+    pages, limits = await read_pages(texts, tmp_path)
+    assert max(map(len, pages)) <= MAX_PAGE_BYTES // 32
     assert limits[-1] > 4 * min(limits), "the pages grow again after the large objects"
     assert len(limits) < 80
+
+
+async def test_list_of_large_objects_is_downloaded_about_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After each page the next one was twice as large, refused, and so downloaded for nothing."""
+    monkeypatch.setattr(client_module, "MAX_PAGE_BYTES", MIB)
+    pages, limits = await read_pages(["x" * (32 << 10)] * 300, tmp_path)
+    refused = len(limits) - len(pages)
+    assert limits[:5] == [500, 250, 125, 62, 31]
+    assert refused == 4, "only the first page is looked for"
+    assert sum(map(len, pages)) + refused * MIB < 1.5 * 300 * (32 << 10)
 
 
 @cache

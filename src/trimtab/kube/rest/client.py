@@ -189,7 +189,7 @@ class Client:
             if not following:
                 return
             params["continue"] = following
-            size = min(limit, 2 * size)
+            size = _choose_page_size(size, len(page), limit=limit)
 
     async def list_objects(
         self, resource: Resource, *, namespace: str | None = None, labels: str = "", fields: str = ""
@@ -480,6 +480,12 @@ class Client:
 
 def selector_params(labels: str, fields: str) -> dict[str, str]:
     return {key: value for key, value in (("labelSelector", labels), ("fieldSelector", fields)) if value}
+
+
+def _choose_page_size(size: int, bytes_read: int, *, limit: int) -> int:
+    """Return the size of the next page, after one of this size and so many bytes."""
+    # A larger page of such objects would be refused, and so downloaded for nothing.
+    return min(limit, 2 * size) if 2 * bytes_read <= MAX_PAGE_BYTES else size
 
 
 def _split_page(body: bytes) -> tuple[bytes, str]:
