@@ -112,7 +112,15 @@ def patch(
             "--apply: there is no terminal for the confirmation; add --yes, or --dry-run server"
         )
     paths = [parse_helm_path(text) for text in helm_path]
-    changes = asyncio.run(selection.find_changes(scan_options, workload, force=force))
+    writing = next(
+        (
+            option
+            for option, given in (("--apply", apply), ("--write", write), ("--directory", directory))
+            if given
+        ),
+        "",
+    )
+    changes = asyncio.run(selection.find_changes(scan_options, workload, force=force, writing=writing))
     if apply:
         return _apply(changes, selection, scan_options, dry_run=dry_run == "server", yes=yes, force=force)
     if form == "helm":

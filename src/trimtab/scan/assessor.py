@@ -150,7 +150,13 @@ class Assessor:
     def _describe_policy(self, policy: EffectivePolicy) -> AppliedPolicy:
         spec = self._policies.strategy_spec(policy)
         settings = STRATEGIES.parse_settings(spec.strategy, spec.decode_settings())
-        return AppliedPolicy(policy.name, spec.strategy, settings.model_dump(), policy.rules.stabilization)
+        return AppliedPolicy(
+            policy.name,
+            spec.strategy,
+            settings.model_dump(),
+            policy.rules.stabilization,
+            policy.rules.minimum_change,
+        )
 
     def _find_blocked_reason(
         self, workload: Workload, policy: EffectivePolicy, containers: Sequence[ContainerFinding]

@@ -35,17 +35,15 @@ from trimtab.kube.rest.resources import (
     NODE_QOS_POLICIES,
     OPTIMIZATION_POLICIES,
     REPLICA_SETS,
-    VPAS,
     Resource,
 )
 from trimtab.operator.cluster_state import RUNNING_PODS, STANDALONE_REPLICA_SETS, ClusterState
 from trimtab.operator.config.loader import ConfigurationError, load_configuration
 from trimtab.operator.config.model import OperatorConfig
+from trimtab.scan.model import POLICY_INPUTS
 
 ALL_NAMESPACES = (None,)
 """The namespaces to list in one request for the whole cluster."""
-_POLICY_INPUTS = frozenset({NAMESPACES, OPTIMIZATION_POLICIES, VPAS})
-"""The resources that decide which policy applies to a workload; they are listed where Trimtab is installed."""
 _NAME = re.compile("[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
@@ -119,7 +117,7 @@ class ListedInformers:
         """Return a cache that the next list fills; that of a resource which no scan uses stays empty."""
         del optional
         cache: Cache[R] = Cache(indexes)
-        if resource != NODE_QOS_POLICIES and (self._operator_namespace or resource not in _POLICY_INPUTS):
+        if resource != NODE_QOS_POLICIES and (self._operator_namespace or resource not in POLICY_INPUTS):
             self._listings.append(_Listing(resource, projection, scope or Scope(), cache))
         return cache
 
@@ -195,7 +193,7 @@ class ListedInformers:
             return [self._client.connection.namespace]
 
     def _is_listed(self, resource: Resource, discovery: Discovery) -> bool:
-        if resource not in _POLICY_INPUTS:
+        if resource not in POLICY_INPUTS:
             return True
         return self.has_policies and discovery.has_resource(resource) is not False
 

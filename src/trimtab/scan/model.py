@@ -13,11 +13,15 @@ from typing import Any
 from trimtab.api.quantity import ResourceName
 from trimtab.kube.kinds.pods import Pod, Resources, Role
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
+from trimtab.kube.rest.resources import CONFIG_MAPS, NAMESPACES, OPTIMIZATION_POLICIES, VPAS
 from trimtab.scan.pricing import NodeBill, ResourcePrices
 from trimtab.scan.risk import Risk, Severity
 from trimtab.scan.usage_model import UsageTotals
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.recommendation import Recommendation
+
+POLICY_INPUTS = frozenset({NAMESPACES, OPTIMIZATION_POLICIES, VPAS})
+"""The resources that decide which policy applies to a workload; they are listed where Trimtab is installed."""
 
 SHORT_KINDS = {
     "Deployment": "deploy",
@@ -71,6 +75,8 @@ class AppliedPolicy:
     """All settings of the strategy, defaults included."""
     stabilization: float
     """The seconds for which sizes are kept before they are reduced."""
+    minimum_change: float
+    """The share of an amount by which a recommendation must differ from it to be applied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,6 +217,12 @@ class ScanResult:
     def at_risk_total(self) -> int:
         """The number of containers with any risk."""
         return sum(bool(each.risks) for one in self.workloads for each in one.containers)
+
+    @property
+    def unread_policy_inputs(self) -> dict[str, str]:
+        """The resources that decide about policies and could not be read in part or in whole, each with the reason."""
+        decisive = map(str, (*POLICY_INPUTS, CONFIG_MAPS))
+        return {name: self.errors_by_resource[name] for name in decisive if name in self.errors_by_resource}
 
     @property
     def without_requests(self) -> int:

@@ -15,9 +15,10 @@ from trimtab.cli._common.scan_options import ScanOptions
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.plural import format_time_span, pluralize
-from trimtab.scan.model import SHORT_KINDS, SkippedWorkload, WorkloadFinding
+from trimtab.scan.model import SHORT_KINDS, ScanResult, SkippedWorkload, WorkloadFinding
 from trimtab.scan.patches.change import ResourceChange, build_change, missing_containers_reason
 from trimtab.scan.patches.render import render_diff
+from trimtab.scan.render.summary import list_gaps, list_operator_notes
 from trimtab.scan.scan import WorkloadFilter
 
 LEAST_HISTORY = 3600.0
@@ -44,11 +45,12 @@ class WorkloadSelection:
     """Only workloads of this kind, like Deployment; may be given several times."""
 
     async def find_changes(
-        self, scan_options: ScanOptions, workloads: Sequence[str], *, force: bool
+        self, scan_options: ScanOptions, workloads: Sequence[str], *, force: bool, writing: str = ""
     ) -> list[ResourceChange]:
         """Find the changes of these workloads, or of all selected ones; skipped workloads are reported on stderr.
 
-        Workloads with little usage are among the skipped ones unless `force` is set.
+        Workloads with little usage are among the skipped ones unless `force` is set. `writing` names the option that
+        writes the changes; it is rejected if the policies or the operator's configuration could not be read.
         """
         wanted = [parse_workload(text) for text in workloads]
         if wanted and (self.namespace or self.kind):
@@ -60,6 +62,9 @@ class WorkloadSelection:
             names=sorted({each.name for each in wanted}),
         )
         found = await scan_options.scan(selected, context=self.context)
+        _check_policies(found, writing)
+        for line in list_gaps(found):
+            print_message(line)
         findings = [each for each in found.workloads if not wanted or _is_selected(each, wanted)]
         skipped = [each for each in found.skipped if not wanted or _is_selected(each, wanted)]
         seen: list[WorkloadFinding | SkippedWorkload] = [*findings, *skipped]
@@ -71,11 +76,7 @@ class WorkloadSelection:
                 )
             if not matches_any(meant[0].key, [each]):
                 print_message(f"{each.namespace}/{each.kind}/{each.name}: belongs to {meant[0].key}")
-        for skip in skipped:
-            print_message(f"{skip.key}: skipped: {skip.reason}")
-        for one in findings:
-            if reason := missing_containers_reason(one):
-                print_message(f"{one.key}: skipped: {reason}")
+        _print_skipped(skipped, findings)
         young = [one for one in findings if one.observed_seconds < LEAST_HISTORY and not force]
         for one in young:
             print_message(
@@ -88,7 +89,29 @@ class WorkloadSelection:
             raise TrimtabError(
                 f"no workload has enough usage for a recommendation: {count} skipped, for the reasons above"
             )
-        return [change for one in judged if (change := build_change(one))]
+        changed = [(one, change) for one in judged if (change := build_change(one))]
+        for line in list_operator_notes(one for one, _ in changed if one.policy):
+            print_message(line)
+        return [change for _, change in changed]
+
+
+def _check_policies(found: ScanResult, writing: str) -> None:
+    """Reject the option that writes changes if what decides about policies could not be read."""
+    if writing and (unread := found.unread_policy_inputs):
+        reasons = "; ".join(f"{resource}: {reason}" for resource, reason in sorted(unread.items()))
+        raise TrimtabError(
+            f"{writing}: writes nothing without the cluster's policies: {reasons}; get the right to read them, "
+            "or add --ignore-policies"
+        )
+
+
+def _print_skipped(skipped: Sequence[SkippedWorkload], findings: Sequence[WorkloadFinding]) -> None:
+    """Print the workloads and containers that cannot be changed, each with the reason."""
+    for skip in skipped:
+        print_message(f"{skip.key}: skipped: {skip.reason}")
+    for one in findings:
+        if reason := missing_containers_reason(one):
+            print_message(f"{one.key}: skipped: {reason}")
 
 
 def print_diff(changes: Sequence[ResourceChange]) -> None:

@@ -107,7 +107,8 @@ def build_change(found: WorkloadFinding) -> ResourceChange | None:
         return None
     # No change is too small for a container at risk.
     is_at_risk = any(each.risks for each in found.containers)
-    min_change = 0.0 if is_at_risk else PolicyRules().minimum_change
+    rules = found.policy or PolicyRules()
+    min_change = 0.0 if is_at_risk else rules.minimum_change
     return ResourceChange(
         found.workload,
         {name: now[name] for name in after},
