@@ -1,17 +1,21 @@
 """The prices of nodes: OpenCost's documented API, a price list by labels, and the price of what a node has."""
 
+import asyncio
+import gzip
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
+from structlog.testing import capture_logs
 
 from harness.builders.objects import node
 from harness.builders.records import project_object
 from trimtab.http_server import serve_application
 from trimtab.kube.kinds.nodes import Node, node_projection
-from trimtab.operator.config.loader import load_configuration
+from trimtab.operator import node_prices
+from trimtab.operator.config.loader import ConfigurationError, load_configuration
 from trimtab.operator.config.model import PriceSettings
 from trimtab.operator.cost_gauges import CostGauges
 from trimtab.operator.metrics import Metrics
@@ -75,15 +79,17 @@ def test_cost_gauges_show_the_bill_by_instance_type() -> None:
 
 
 @asynccontextmanager
-async def opencost(answer: Callable[[], Awaitable[web.Response]]) -> AsyncIterator[NodePrices]:
-    async def assets(request: web.Request) -> web.Response:
+async def opencost(answer: Callable[[], Awaitable[web.StreamResponse]]) -> AsyncIterator[str]:
+    """Serve the assets API; yield the setting that names it."""
+
+    async def assets(request: web.Request) -> web.StreamResponse:
         assert request.query == {"window": "1d"}
         return await answer()
 
     app = web.Application()
     app.router.add_get("/model/assets", assets)
     async with serve_application(app, "127.0.0.1:0") as port:
-        yield NodePrices(lambda: prices(f"  openCost: http://127.0.0.1:{port}/model/\n"))
+        yield f"  openCost: http://127.0.0.1:{port}/model/\n"
 
 
 async def test_node_prices_follow_opencost_and_keep_the_last_ones() -> None:
@@ -92,7 +98,8 @@ async def test_node_prices_follow_opencost_and_keep_the_last_ones() -> None:
     async def answer() -> web.Response:
         return answers.pop(0)
 
-    async with opencost(answer) as found:
+    async with opencost(answer) as setting:
+        found = NodePrices(lambda: prices(setting))
         await found.refresh()
         # OpenCost's costs have the discounts already; it does not know the others.
         expected = pytest.approx([730 * 0.2, 365 * 0.1, 365 * 0.096])
@@ -106,4 +113,123 @@ async def test_node_prices_follow_opencost_and_keep_the_last_ones() -> None:
 def test_parse_node_costs_reads_the_list_of_windows_of_kubecost() -> None:
     body = json.dumps({"code": 200, "data": [ASSETS["data"]]}).encode()
     assert parse_node_costs(body) == {"a": pytest.approx(0.2)}
-    assert parse_node_costs(b'{"data": null}') == {}
+
+
+@pytest.mark.parametrize("body", [b'{"data": null}', b'{"data": {}}', b'{"data": [null, {}]}'])
+def test_parse_node_costs_refuses_an_answer_without_nodes(body: bytes) -> None:
+    with pytest.raises(OpenCostError, match="no cost of any node"):
+        parse_node_costs(body)
+
+
+@pytest.mark.parametrize("field", ["totalCost", "minutes"])
+def test_parse_node_costs_refuses_numbers_that_no_float_holds(field: str) -> None:
+    asset = {"type": "Node", "properties": {"name": "a"}, "minutes": 60, "totalCost": 1} | {field: 10**400}
+    with pytest.raises(OpenCostError, match="not one of the assets API"):
+        parse_node_costs(json.dumps({"data": {"a": asset}}).encode())
+
+
+def test_parse_node_costs_ignores_assets_that_tell_no_cost_of_one_node() -> None:
+    def asset(name: str | None, cost: float) -> dict[str, object]:
+        return {"type": "Node", "properties": {"name": name}, "minutes": 60, "totalCost": cost}
+
+    data = {
+        "east/a": asset("a", 1.0),
+        "west/a": asset("a", 9.0),
+        "east/b": asset("b", 2.0),
+        "nameless": asset(None, 1.0),
+        "absurd": asset("absurd", 1e300),
+    }
+    assert parse_node_costs(json.dumps({"data": data}).encode()) == {"b": pytest.approx(2.0)}
+
+
+async def test_node_prices_drop_the_costs_of_an_opencost_that_is_no_longer_configured() -> None:
+    async def answer() -> web.Response:
+        return web.json_response(ASSETS)
+
+    async with opencost(answer) as setting:
+        settings = prices(setting)
+        found = NodePrices(lambda: settings)
+        await found.refresh()
+        assert found.monthly_cost(NODES[0]) == pytest.approx(730 * 0.2)
+        settings = prices()
+        assert found.monthly_cost(NODES[0]) == pytest.approx(365 * 0.03)
+
+
+async def test_node_prices_notice_another_opencost_while_they_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = asyncio.Event()
+
+    async def answer() -> web.Response:
+        answered.set()
+        return web.json_response(ASSETS)
+
+    monkeypatch.setattr(node_prices, "_POLL_INTERVAL", 0.01)
+    async with opencost(answer) as setting:
+        settings = prices()
+        found = NodePrices(lambda: settings)
+        task = asyncio.create_task(found.run())
+        await asyncio.sleep(0.05)
+        settings = prices(setting)
+        async with asyncio.timeout(10):
+            await answered.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+@pytest.mark.parametrize("url", ["http://.", f"http://{'a' * 64}.example", "http://127.0.0.1:1"])
+async def test_node_prices_go_on_whatever_url_and_answer_they_have(url: str) -> None:
+    """A label that no DNS knows ended the session of the leader."""
+    found = NodePrices(lambda: PriceSettings.model_construct(open_cost=url))
+    task = asyncio.create_task(found.run())
+    with capture_logs() as logs:
+        async with asyncio.timeout(10):
+            while not logs and not task.done():
+                await asyncio.sleep(0.01)
+    assert not task.done()
+    task.cancel()
+    assert [each["event"] for each in logs] == ["prices.opencost_failed"]
+
+
+async def test_node_prices_survive_any_error_of_a_refresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: bytes) -> dict[str, float]:
+        raise MemoryError
+
+    async def answer() -> web.Response:
+        return web.json_response(ASSETS)
+
+    monkeypatch.setattr(node_prices, "parse_node_costs", fail)
+    async with opencost(answer) as setting:
+        found = NodePrices(lambda: prices(setting))
+        assert await found._try_refresh() == "MemoryError()"
+
+
+async def test_node_prices_bound_the_answer_and_follow_no_redirect() -> None:
+    async def bomb() -> web.Response:
+        body = gzip.compress(bytes(33 << 20))
+        return web.Response(body=body, headers={"Content-Encoding": "gzip"})
+
+    async def redirect() -> web.Response:
+        raise web.HTTPFound("/model/assets?window=1d")
+
+    for answer, problem in ((bomb, "larger than 33,554,432 bytes"), (redirect, "HTTP 302")):
+        async with opencost(answer) as setting:
+            found = NodePrices(lambda setting=setting: prices(setting))
+            with pytest.raises(OpenCostError, match=problem):
+                await found.refresh()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://.",
+        f"http://{'a' * 64}.example",
+        "http://me:secret@opencost:9003",
+        "http://opencost:9003?window=2d",
+        "http://opencost:9003#assets",
+        "http://opencost:port",
+    ],
+)
+def test_configuration_rejects_an_opencost_that_is_no_server(url: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"prices\.openCost") as raised:
+        prices(f"  openCost: {url}\n")
+    assert "secret" not in str(raised.value)

@@ -6,7 +6,6 @@ Requests that became smaller save nothing while the same nodes run. The cost of 
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Never
 
@@ -15,16 +14,24 @@ import msgspec
 import structlog
 
 from trimtab.api.quantity import GIB
+from trimtab.errors import TrimtabError
+from trimtab.kube.auth import Connection
+from trimtab.kube.auth.credentials import LocalCredentialProvider
 from trimtab.kube.errors import DECODE_ERRORS
 from trimtab.kube.kinds.nodes import Node
+from trimtab.kube.rest.http_transport import HttpFailure, HttpTransport, read_body
 from trimtab.operator.config.model import PriceSettings
 from trimtab.prices import MONTH_HOURS
 
 log = structlog.get_logger(__name__)
 
-REFRESH_INTERVAL = 3600.0
-_RETRY_INTERVAL = 60.0
+_POLL_INTERVAL = 60.0
+"""The seconds after which a changed URL is noticed, and a failed request is sent again."""
+_POLLS = 60
+"""The number of these intervals for which prices are kept."""
 _TIMEOUT = aiohttp.ClientTimeout(total=30)
+_MAX_BYTES = 32 << 20
+_MAX_HOURLY_COST = 1e6
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
 
@@ -35,7 +42,7 @@ class _Assets(msgspec.Struct, frozen=True):
 _DECODER = msgspec.json.Decoder(_Assets)
 
 
-class OpenCostError(Exception):
+class OpenCostError(TrimtabError):
     """Raised if OpenCost does not answer with the costs of nodes."""
 
 
@@ -46,11 +53,13 @@ class NodePrices:
         self._settings = settings
         self._hourly: Mapping[str, float] = {}
         """The hourly cost by node name, as OpenCost has it."""
+        self._url: str | None = None
+        """The URL of the OpenCost that has these costs."""
 
     def monthly_cost(self, node: Node) -> float:
         """Return what a node costs a month."""
         settings = self._settings()
-        known = self._hourly.get(node.name)
+        known = self._hourly.get(node.name) if settings.open_cost == self._url else None
         if known is not None:  # OpenCost knows the discounts itself
             return MONTH_HOURS * known
         return MONTH_HOURS * settings.paid_share * price_node(node, settings)
@@ -66,23 +75,29 @@ class NodePrices:
     async def refresh(self) -> None:
         """Read the costs of nodes from OpenCost, if it is configured; raise `OpenCostError` and keep the known ones."""
         url = self._settings().open_cost
-        if url:
-            self._hourly = parse_node_costs(await _fetch(f"{url.rstrip('/')}/assets?window=1d"))
+        self._hourly, self._url = parse_node_costs(await _fetch(url)) if url else {}, url
 
     async def run(self) -> Never:
-        """Refresh the prices every hour."""
-        last = ""
+        """Refresh the prices every hour, and soon after a failure or another URL."""
+        last, polls = "", 0
         while True:
-            interval = REFRESH_INTERVAL
-            try:
-                await self.refresh()
-                last = ""
-            except OpenCostError as error:
-                interval = _RETRY_INTERVAL
-                if str(error) != last:
-                    log.warning("prices.opencost_failed", error=str(error))
-                last = str(error)
-            await asyncio.sleep(interval)
+            if not polls or self._settings().open_cost != self._url:
+                problem = await self._try_refresh()
+                if problem and problem != last:
+                    log.warning("prices.opencost_failed", error=problem)
+                last, polls = problem, 1 if problem else _POLLS
+            polls -= 1
+            await asyncio.sleep(_POLL_INTERVAL)
+
+    async def _try_refresh(self) -> str:
+        """Refresh the prices; return why that failed, empty if it did not."""
+        try:
+            await self.refresh()
+        except OpenCostError as error:
+            return str(error)
+        except Exception as error:  # noqa: BLE001 - the session of the leader must go on without prices
+            return repr(error)
+        return ""
 
 
 def price_node(node: Node, settings: PriceSettings) -> float:
@@ -95,29 +110,46 @@ def price_node(node: Node, settings: PriceSettings) -> float:
 
 
 def parse_node_costs(body: bytes) -> dict[str, float]:
-    """Return the hourly cost of each node in a response of OpenCost's assets API."""
+    """Return the hourly cost of each node in a response of OpenCost's assets API.
+
+    OpenCost may know several clusters, whose nodes share names: a node has no cost if several assets have its name.
+    """
     try:
         data = _DECODER.decode(body).data
         # OpenCost returns one map of assets, and Kubecost a list of them, one for each part of the window.
         parts = data if isinstance(data, list) else [data]
-        assets = [each for part in parts if part for each in part.values()]
-        found: dict[str, float] = {}
-        for asset in assets:
-            if asset["type"] == "Node" and float(asset["minutes"]) > 0:
-                hourly = float(asset["totalCost"]) * 60 / float(asset["minutes"])
-                if math.isfinite(hourly) and hourly >= 0:
-                    found[asset["properties"]["name"]] = hourly
-    except (*DECODE_ERRORS, AttributeError, KeyError, TypeError, ValueError) as error:
+        found: dict[str, dict[str, float]] = {}
+        for part in parts:
+            for key, asset in (part or {}).items():  # the key has the cluster and the ID of the provider
+                name = asset["properties"].get("name") if asset["type"] == "Node" else None
+                if isinstance(name, str) and (cost := _hourly_cost(asset)) is not None:
+                    found.setdefault(name, {})[key] = cost
+    except (*DECODE_ERRORS, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise OpenCostError(f"the response is not one of the assets API of OpenCost: {error!r}") from None
-    return found
+    if not found:
+        raise OpenCostError("the response of OpenCost has no cost of any node; check what OpenCost monitors")
+    return {name: cost for name, costs in found.items() if len(costs) == 1 for cost in costs.values()}
+
+
+def _hourly_cost(asset: Mapping[str, Any]) -> float | None:
+    minutes = float(asset["minutes"])
+    cost = float(asset["totalCost"]) * 60 / minutes if minutes > 0 else -1.0
+    return cost if 0 <= cost <= _MAX_HOURLY_COST else None
 
 
 async def _fetch(url: str) -> bytes:
-    try:
-        async with aiohttp.ClientSession(timeout=_TIMEOUT) as session, session.get(url) as response:
-            if response.status != 200:
-                raise OpenCostError(f"{url}: HTTP {response.status}; check prices.openCost")
-            body = await response.read()
-    except (aiohttp.ClientError, TimeoutError) as error:
-        raise OpenCostError(f"{url}: {error!r}; check prices.openCost") from None
+    def map_error(failure: HttpFailure) -> OpenCostError:
+        problem = f"HTTP {failure.status}" if failure.status else failure.detail
+        return OpenCostError(f"{url}: {problem or failure.kind.value}; check prices.openCost")
+
+    server = Connection(
+        server=url.rstrip("/"), context=url, namespace="", credentials=LocalCredentialProvider(), trust=None
+    )
+    async with (
+        HttpTransport(server, map_error=map_error) as http,
+        http.exchange("GET", "/assets", params={"window": "1d"}, timeout=_TIMEOUT) as response,
+    ):
+        body = await read_body(response, max_bytes=_MAX_BYTES)
+    if body is None:
+        raise OpenCostError(f"{url}: the response is larger than {_MAX_BYTES:,} bytes; check prices.openCost")
     return body

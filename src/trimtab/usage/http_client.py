@@ -17,7 +17,7 @@ from yarl import URL
 
 from trimtab.kube.auth import Connection
 from trimtab.kube.errors import KubeError, describe, parse_retry_after
-from trimtab.kube.rest.http_transport import FailureKind, HttpFailure, HttpTransport
+from trimtab.kube.rest.http_transport import FailureKind, HttpFailure, HttpTransport, read_body
 from trimtab.usage.cloud_identity import CloudIdentity, OutgoingRequest, encode_query
 from trimtab.usage.errors import (
     QueryTooLarge,
@@ -30,7 +30,6 @@ from trimtab.usage.errors import (
 
 T = TypeVar("T")
 
-_CHUNK_BYTES = 1 << 20
 _THREAD_THRESHOLD = 1 << 18
 """The size in bytes from which a response is parsed in a thread, so that others can be received meanwhile."""
 _MAX_RETRY_AFTER = 60.0
@@ -131,19 +130,12 @@ class UsageHttpClient:
             return await asyncio.to_thread(read, content)
 
     async def _read_body(self, response: aiohttp.ClientResponse, max_bytes: int | None) -> bytes:
-        pieces, size = [], 0
-        if max_bytes is not None:
-            max_bytes = min(max_bytes, self._max_response_bytes)
-        async for piece in response.content.iter_chunked(_CHUNK_BYTES):
-            size += len(piece)
-            if max_bytes is not None and size > max_bytes:
-                raise QueryTooLarge(f"the response is larger than {max_bytes:,} bytes")
-            if size > self._max_response_bytes:
-                raise QueryTooLarge(
-                    f"the response is larger than bytes_an_answer ({self._max_response_bytes:,} bytes)"
-                )
-            pieces.append(piece)
-        return b"".join(pieces)
+        limit = self._max_response_bytes if max_bytes is None else min(max_bytes, self._max_response_bytes)
+        content = await read_body(response, max_bytes=limit)
+        if content is None:
+            name = f"{limit:,} bytes" if max_bytes is not None else f"bytes_an_answer ({limit:,} bytes)"
+            raise QueryTooLarge(f"the response is larger than {name}")
+        return content
 
     @contextmanager
     def _name_server(self) -> Iterator[None]:

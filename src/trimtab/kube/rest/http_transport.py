@@ -23,6 +23,7 @@ from trimtab.errors import TrimtabError
 from trimtab.kube.auth import Connection
 from trimtab.kube.errors import describe
 
+_CHUNK_BYTES = 1 << 20
 _MAX_ERROR_BYTES = 1 << 20
 """The part of an error's body that is read, because a hostile server could send one without an end."""
 
@@ -161,6 +162,17 @@ class HttpTransport:
     def _map_network_error(self, request: str, kind: FailureKind, error: Exception) -> TrimtabError:
         timed_out = isinstance(error, TimeoutError)
         return self._map_error(HttpFailure(request, kind, detail=describe(error), timed_out=timed_out))
+
+
+async def read_body(response: aiohttp.ClientResponse, *, max_bytes: int) -> bytes | None:
+    """Return the body of a response; None if it is larger, decompressed, than `max_bytes`."""
+    pieces, size = [], 0
+    async for piece in response.content.iter_chunked(_CHUNK_BYTES):
+        size += len(piece)
+        if size > max_bytes:
+            return None
+        pieces.append(piece)
+    return b"".join(pieces)
 
 
 async def _read_failure(response: aiohttp.ClientResponse, request: str) -> HttpFailure:

@@ -26,7 +26,15 @@ from trimtab.kube.kinds.emergency_stop import EmergencyStop
 from trimtab.kube.runtime.lease_rules import LeaseTiming
 from trimtab.operator.config.intents import IntentSettings
 from trimtab.operator.config.org_limits import OrganisationLimits
-from trimtab.operator.config.types import Address, KpiEndpoint, PromQL, StoreURL, WebhookURL, find_secrets
+from trimtab.operator.config.types import (
+    Address,
+    KpiEndpoint,
+    OpenCostURL,
+    PromQL,
+    StoreURL,
+    WebhookURL,
+    find_secrets,
+)
 from trimtab.prices import CPU_HOUR, GIB_HOUR
 from trimtab.usage.discovery import MONITORING_NAMESPACES
 from trimtab.usage.prometheus.namespace_scope import QueryRules
@@ -343,7 +351,7 @@ class PriceSettings(ApiModel):
     """Prices of nodes by their labels; the first entry that matches counts. The price of any other node is that of its
     CPU and memory."""
 
-    open_cost: Annotated[str, Field(pattern=r"^https?://[^\s]+$", max_length=500)] | None = None
+    open_cost: OpenCostURL | None = None
     """The address of OpenCost's API, such as http://opencost.opencost:9003, whose costs of nodes replace those above."""
 
     @property

@@ -65,8 +65,27 @@ def _check_webhook_url(url: str) -> str:
     return url.rstrip("/")
 
 
+def _check_open_cost_url(url: str) -> str:
+    given = URL(url)
+    if given.scheme not in {"http", "https"} or not given.host or given.query or given.fragment or given.user:
+        # Without the URL, which may contain a password.
+        raise validation_problem(
+            "this is not the URL of a server without credentials and query; write it like http://opencost.opencost:9003"
+        )
+    try:
+        given.host.encode("idna")
+    except UnicodeError:
+        raise validation_problem(
+            "the host is not a name; write it like http://opencost.opencost:9003"
+        ) from None
+    return url.rstrip("/")
+
+
 Address = Annotated[str, AfterValidator(_check_address)]
 KpiEndpoint = Annotated[str, AfterValidator(_check_kpi_endpoint)]
+OpenCostURL = Annotated[
+    str, Field(pattern=r"^https?://[^\s]+$", max_length=500), AfterValidator(_check_open_cost_url)
+]
 PromQL = Annotated[str, Field(max_length=8192), AfterValidator(_check_promql)]
 StoreURL = Annotated[str, AfterValidator(_check_store_url)]
 WebhookURL = Annotated[str, AfterValidator(_check_webhook_url)]
