@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace as with_
@@ -82,17 +83,18 @@ def test_needed_memory_never_exceeds_safe_minimum(
 def test_learning_is_described_until_the_history_is_complete() -> None:
     young = Evidence(run_seconds=4.9 * 3600, first_sample_at=0.0, last_sample_at=5 * 3600)
     old = Evidence(run_seconds=90_000, first_sample_at=0.0, last_sample_at=90_000)
+    strict = with_(FREE, minimum_history=86_400.0)
     assert (
-        describe_learning([old, young], 86_400) == "learning: 4 of 24 h observed; nothing is lowered before"
+        describe_learning([old, young], strict) == "learning: 4 of 24 h observed; nothing is lowered before"
     )
-    assert describe_learning([young], None).startswith("learning: 4 of 24 h observed; decreases leave more")
+    assert describe_learning([young], FREE).startswith("learning: 4 of 24 h observed; decreases leave more")
     first = with_(young, run_seconds=3 * 3600.0)
-    assert describe_learning([first], None).endswith(
+    assert describe_learning([first], FREE).endswith(
         "3 of 24 h observed; nothing is lowered in the first 4 h"
     )
-    assert describe_learning([old], None) == ""
-    assert describe_learning([old], 86_400) == ""
-    assert describe_learning([], 86_400) == ""
+    assert describe_learning([old], FREE) == ""
+    assert describe_learning([old], strict) == ""
+    assert describe_learning([], strict) == ""
 
 
 def observed(hours: float, *, peak: int = 300 * MIB) -> Evidence:
@@ -137,6 +139,54 @@ def test_decrease_starts_after_hours_and_leaves_more_above_a_young_peak() -> Non
     settled = least(observed(25), FREE)
     assert settled is not None
     assert (settled.name, settled.amount) == ("peak", 330 * MIB)
+
+
+def history_minimum(evidence: Evidence, rules: PolicyRules = FREE) -> SafeMinimum | None:
+    asked = sized_resource(WEB, "memory", evidence=evidence, rules=rules, now=NOW)
+    return next((each for each in safe_minimums(asked) if each.name == "history"), None)
+
+
+@pytest.mark.parametrize("resource", ["cpu", "memory"])
+def test_constant_usage_changes_the_minimum_once_for_each_step_of_the_first_day(
+    resource: ResourceName,
+) -> None:
+    found = [
+        max(
+            each.amount
+            for each in safe_minimums(
+                sized_resource(WEB, resource, evidence=observed(minutes / 60), rules=FREE, now=NOW)
+            )
+        )
+        for minutes in range(26 * 60)
+    ]
+    changes = [minute for minute in range(1, len(found)) if found[minute] != found[minute - 1]]
+    assert changes == [hours * 60 for hours in (4, 6, 8, 12, 16, 24)]
+
+
+@pytest.mark.parametrize(
+    ("is_long_running", "rules"),
+    [(True, with_(FREE, restarts_pods=True)), (False, FREE)],
+    ids=["a policy that restarts pods", "a batch workload"],
+)
+def test_history_of_a_day_is_needed_before_the_first_decrease(
+    is_long_running: bool,  # noqa: FBT001 - a case
+    rules: PolicyRules,
+) -> None:
+    young, old = (with_(observed(hours), is_long_running=is_long_running) for hours in (23, 24))
+    found = history_minimum(young, rules)
+    assert found is not None
+    assert (found.amount, found.why) == (NO_DECREASE, "observed for 23.0 h; decreases start after 24.0 h")
+    assert describe_learning([young], rules) == "learning: 23 of 24 h observed; nothing is lowered before"
+    assert history_minimum(old, rules) is None
+
+
+def test_unknown_peak_is_named_as_the_reason_against_an_early_decrease() -> None:
+    found = history_minimum(with_(observed(5), memory_peak=None))
+    assert found is not None
+    assert (found.amount, found.why) == (
+        NO_DECREASE,
+        "observed for 5.0 of 24 h, and the peak of the last week is unknown",
+    )
 
 
 def test_minimum_history_of_a_policy_forbids_each_decrease_before() -> None:

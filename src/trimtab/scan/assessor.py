@@ -35,10 +35,9 @@ from trimtab.scan.pricing import ResourcePrices
 from trimtab.scan.risk import Risk, assess_risks, rate_severity
 from trimtab.scan.usage_model import UsageModel, UsageTotals
 from trimtab.sizing.evidence import (
-    FIRST_DECREASE,
-    LEARNING_PERIOD,
     Evidence,
     describe_learning,
+    first_decrease,
     needed_memory,
 )
 from trimtab.sizing.policy_rules import PolicyRules, SafetyDefaults, describe_qos_obstacle
@@ -317,8 +316,9 @@ def _find_young(containers: Sequence[ContainerFinding], evidence: Sequence[Evide
         for each in containers
         for field in ("cpu_request", "memory_request")
     )
-    known = min((each.observed_seconds for each in evidence), default=LEARNING_PERIOD)
-    return describe_learning(evidence, None) if lowered and known < FIRST_DECREASE else ""
+    rules = PolicyRules()
+    too_young = any(each.observed_seconds < first_decrease(each, rules) for each in evidence)
+    return describe_learning(evidence, rules) if lowered and too_young else ""
 
 
 def _raise_to_safe_size(

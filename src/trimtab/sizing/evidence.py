@@ -19,7 +19,7 @@ own safety.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from math import ceil, log
 
 import msgspec
@@ -125,8 +125,11 @@ minutes.
 """
 LEARNING_PERIOD = 86400.0
 """The seconds of observation that show a whole daily cycle."""
-FIRST_DECREASE = 4 * 3600.0
-"""The seconds of observation before which nothing is lowered, unless the policy sets its own."""
+EARLY_STEPS = tuple(hours * 3600.0 for hours in (4, 6, 8, 12, 16))
+"""The seconds of observation at which the first decreases start and may go further.
+
+Between them the minimum stays: each new one would be a new recommendation, and a change of the pods.
+"""
 EARLY_HEADROOM: Mapping[ResourceName, tuple[float, float]] = {
     "cpu": (CPU_HEADROOM, 1.0),
     "memory": (MEMORY_HEADROOM, 0.28),
@@ -242,29 +245,38 @@ def add_headroom(peak: int, share: float = MEMORY_HEADROOM) -> int:
 def check_history(sized: SizedResource) -> SafeMinimum | None:
     """Limit decreases while little was observed: one quiet night does not show what a container needs.
 
-    A policy may forbid them for a time of its own. Otherwise they start after some hours, and the shorter the history
-    is, the more stays above its peak.
+    They start after a fixed time, or after some hours; then, the shorter the history is, the more stays above its peak.
     """
-    known, least = sized.evidence.observed_seconds, sized.rules.minimum_history
-    if known >= (LEARNING_PERIOD if least is None else least):
+    known, start = sized.evidence.observed_seconds, first_decrease(sized.evidence, sized.rules)
+    if known < start:
+        why = f"observed for {known / 3600:.1f} h; decreases start after {start / 3600:.1f} h"
+        return SafeMinimum("history", NO_DECREASE, why, _HISTORY_SOURCE)
+    if sized.rules.minimum_history is not None or known >= LEARNING_PERIOD:
         return None
-    peak = _highest_peak(sized)
-    if least is not None or known < FIRST_DECREASE or peak is None:
-        hours = (FIRST_DECREASE if least is None else least) / 3600
-        why = f"observed for {known / 3600:.1f} h; decreases start after {hours:.1f} h"
+    peak, progress = _highest_peak(sized), f"{known / 3600:.1f} of {LEARNING_PERIOD / 3600:g} h"
+    if peak is None:
+        why = f"observed for {progress}, and the peak of the last week is unknown"
         return SafeMinimum("history", NO_DECREASE, why, _HISTORY_SOURCE)
     share = early_headroom(sized.resource, known)
-    why = (
-        f"peak of {format_step(sized.resource, peak)} plus {share:.0%}, because {known / 3600:.1f} of"
-        f" {LEARNING_PERIOD / 3600:g} h were observed"
-    )
+    why = f"peak of {format_step(sized.resource, peak)} plus {share:.0%}, because {progress} were observed"
     return SafeMinimum("history", add_headroom(peak, share), why, _HISTORY_SOURCE)
 
 
+def first_decrease(evidence: Evidence, rules: PolicyRules) -> float:
+    """Return the seconds of observation before which nothing is lowered."""
+    if rules.minimum_history is not None:
+        return rules.minimum_history
+    # Pods that restart are changed once, not at each step; and two runs of a Job are no hours of observation.
+    return LEARNING_PERIOD if rules.restarts_pods or not evidence.is_long_running else EARLY_STEPS[0]
+
+
 def early_headroom(resource: ResourceName, observed: float) -> float:
-    """Return the share above the peak of a short history that makes a decrease no riskier than one after a day."""
+    """Return the share above the peak of a short history that makes a decrease no riskier than one after a day.
+
+    It is that of the last step which the history reached.
+    """
     least, growth = EARLY_HEADROOM[resource]
-    return least + growth * log(LEARNING_PERIOD / observed)
+    return least + growth * log(LEARNING_PERIOD / max(each for each in EARLY_STEPS if each <= observed))
 
 
 def _highest_peak(sized: SizedResource) -> int | None:
@@ -276,20 +288,23 @@ def _highest_peak(sized: SizedResource) -> int | None:
     )
 
 
-def describe_learning(evidence: Iterable[Evidence], minimum_history: float | None) -> str:
+def describe_learning(evidence: Collection[Evidence], rules: PolicyRules) -> str:
     """Describe how much of the history that decreases need was observed, of the container observed least; empty if all.
 
     In whole hours, because each new text is written to a status.
     """
-    needed = LEARNING_PERIOD if minimum_history is None else minimum_history
-    known = min((each.observed_seconds for each in evidence), default=needed)
+    if not evidence:
+        return ""
+    least = min(evidence, key=lambda each: each.observed_seconds)
+    known, start = least.observed_seconds, first_decrease(least, rules)
+    needed = LEARNING_PERIOD if rules.minimum_history is None else start
     if known >= needed:
         return ""
     progress = f"learning: {known // 3600:.0f} of {needed / 3600:g} h observed"
-    if minimum_history is not None:
+    if start == needed:
         return f"{progress}; nothing is lowered before"
-    if known < FIRST_DECREASE:
-        return f"{progress}; nothing is lowered in the first {FIRST_DECREASE / 3600:g} h"
+    if known < start:
+        return f"{progress}; nothing is lowered in the first {start / 3600:g} h"
     return f"{progress}; decreases leave more above the peak until then"
 
 

@@ -65,7 +65,8 @@ class MetricsConfig(ApiModel):
 
     minimum_history: Annotated[Duration, DurationRange("1m", "8760h")] | None = None
     """The time for which a container must have been observed before it is made smaller, such as 24h; increases do not
-    wait. When left out, decreases start after 4 hours and leave more above the peak until a day was observed."""
+    wait. When left out, decreases start after 4 hours and leave more above the peak until a day was observed; where
+    pods restart, and for batch workloads, they start after a day."""
 
     @property
     def percentile_fields(self) -> tuple[str, ...]:

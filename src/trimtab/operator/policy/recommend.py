@@ -13,6 +13,7 @@ from trimtab.operator.policy.resolver import EffectivePolicy
 from trimtab.recommender.cohort import ContainerEstimate
 from trimtab.recommender.workload import WorkloadRecommendation, recommend_workload
 from trimtab.sizing.constraints import Constraints
+from trimtab.sizing.policy_rules import PolicyRules
 
 
 def recommend_under_policy(
@@ -29,14 +30,10 @@ def recommend_under_policy(
     explained: bool = True,
 ) -> WorkloadRecommendation:
     """Recommend resources by the rules of an effective policy, in a cluster with or without in-place resize."""
-    rules = policy.rules
-    # Every change then replaces pods, so the guards must treat small changes as not worth a restart.
-    if not can_resize_in_place:
-        rules = msgspec.structs.replace(rules, restarts_pods=True)
     return recommend_workload(
         workload,
         pods,
-        rules=rules,
+        rules=effective_rules(policy, can_resize_in_place=can_resize_in_place),
         estimate=estimate,
         constraints=constraints,
         source=source,
@@ -44,3 +41,9 @@ def recommend_under_policy(
         sync=sync,
         explained=explained,
     )
+
+
+def effective_rules(policy: EffectivePolicy, *, can_resize_in_place: bool) -> PolicyRules:
+    """Return the rules of an effective policy in a cluster with or without in-place resize."""
+    # Without it every change replaces pods, so the guards must treat small changes as not worth a restart.
+    return policy.rules if can_resize_in_place else msgspec.structs.replace(policy.rules, restarts_pods=True)

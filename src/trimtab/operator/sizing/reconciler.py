@@ -24,7 +24,7 @@ from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.model import Guardrail
 from trimtab.operator.logs import bind_workload
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.policy.recommend import recommend_under_policy
+from trimtab.operator.policy.recommend import effective_rules, recommend_under_policy
 from trimtab.operator.policy.resolver import (
     EffectivePolicy,
     PolicyResolver,
@@ -46,6 +46,7 @@ from trimtab.recommender.workload import (
     list_sized_containers,
 )
 from trimtab.sizing.evidence import Evidence, describe_learning
+from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.sizing.recommendation import have_same_targets
 from trimtab.usage.pod_ownership import WorkloadContainer
 
@@ -241,6 +242,7 @@ class SizingReconciler:
         if result is None:
             self._status_writer.remove_workload(key)
             return policy.reconciliation_interval
+        rules = effective_rules(policy, can_resize_in_place=self._can_resize_in_place())
         applied = result.annotations.applied.at if result.annotations and result.annotations.applied else None
         held = (
             assessment.no_change_reason
@@ -249,7 +251,7 @@ class SizingReconciler:
         )
         outcome = WorkloadOutcome(
             state=WorkloadState.SKIPPED if held else result.state,
-            reason=held or result.reason or _describe_learning(result.state, evidence, policy),
+            reason=held or result.reason or _describe_learning(result.state, evidence, rules),
             # Keep the explanation from the time of the recommendation: the evidence grows all the time.
             recommendations=assessment.recommendations if changed or not before else before.recommendations,
             recommended_at=now if assessment.sizes else before.recommended_at if before else None,
@@ -403,10 +405,8 @@ def _template_evidence(workload: Workload, estimates: Mapping[str, ContainerEsti
     }
 
 
-def _describe_learning(
-    state: WorkloadState, evidence: Mapping[str, Evidence], policy: EffectivePolicy
-) -> str:
+def _describe_learning(state: WorkloadState, evidence: Mapping[str, Evidence], rules: PolicyRules) -> str:
     """Describe the progress of learning where it explains why a healthy workload is not made smaller."""
     if state not in HEALTHY_STATES:
         return ""
-    return describe_learning(evidence.values(), policy.rules.minimum_history)
+    return describe_learning(evidence.values(), rules)
