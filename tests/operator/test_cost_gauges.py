@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -94,6 +95,17 @@ def test_cost_of_a_cron_job_is_that_of_the_time_in_which_it_runs(pods: int) -> N
     assert part is not None
     assert whole is not None
     assert part["requested"] == pytest.approx(whole["requested"] / 24, rel=0.01)
+
+
+def test_cost_gauges_omit_a_cost_that_is_no_number() -> None:
+    metrics = Metrics()
+    gauges = CostGauges(metrics, NodePrices(PriceSettings))
+    evidence = Evidence(run_seconds=math.inf, first_sample_at=NOW - 86400, last_sample_at=NOW - 1800)
+    broken = replace(view("shop"), workload=workload("job", resource=CRON_JOBS), evidence={"app": evidence})
+    other = replace(POLICY, name="shop/other")
+    assert gauges.update([broken, view("bank", policy=other)], PriceSettings(), now=NOW) == {other.name}
+    assert gauges.monthly_cost(POLICY.name) is None
+    assert {namespace for namespace, _ in values(metrics, "cost_per_month")} == {"bank"}
 
 
 def test_cost_gauges_forget_what_is_gone() -> None:

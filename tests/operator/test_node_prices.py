@@ -3,6 +3,8 @@
 import asyncio
 import gzip
 import json
+import math
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -62,7 +64,8 @@ def prices(more: str = "") -> PriceSettings:
 def test_node_prices_take_the_first_entry_whose_labels_a_node_has() -> None:
     found = NodePrices(prices)
     assert [found.monthly_cost(each) for each in NODES] == pytest.approx(
-        [365 * 0.03, 365 * 0.1, 365 * (4 * 0.02 + 16 * 0.001)]
+        # The discount is of the prices of CPU and memory.
+        [730 * 0.03, 730 * 0.1, 365 * (4 * 0.02 + 16 * 0.001)]
     )
 
 
@@ -75,7 +78,30 @@ def test_cost_gauges_show_the_bill_by_instance_type() -> None:
         for sample in family.samples
         if sample.name == "trimtab_node_cost_per_month"
     }
-    assert found == pytest.approx({"m5.large": 365 * 0.13, "c5.xlarge": 365 * 0.096})
+    assert found == pytest.approx({"m5.large": 730 * 0.13, "c5.xlarge": 365 * 0.096})
+
+
+@pytest.mark.parametrize("field", ["cpu", "memory", "nodes[0].hour"])
+def test_configuration_rejects_prices_that_no_sum_holds(field: str) -> None:
+    prices = {"cpu": "1", "memory": "1", "hour": "1"} | {field.rpartition(".")[2]: "1.0e+300"}
+    text = f"prices: {{cpu: {prices['cpu']}, memory: {prices['memory']}, nodes: [{{labels: {{a: b}}, hour: {prices['hour']}}}]}}"
+    with pytest.raises(ConfigurationError, match=rf"prices\.{re.escape(field)}: must be at most 1000000"):
+        load_configuration(text=text, environment={})
+
+
+def test_cost_of_the_largest_node_at_the_highest_price_is_finite() -> None:
+    body = node("large")
+    body["status"]["capacity"] = {"cpu": str(2**63 - 1), "memory": str(2**63 - 1), "pods": "110"}
+    largest = project_object(node_projection(), body)
+    metrics, highest = Metrics(), PriceSettings(cpu=1e6, memory=1e6)
+    CostGauges(metrics, NodePrices(lambda: highest)).update([], highest, now=0.0, nodes=[largest] * 1000)
+    (cost,) = (
+        sample.value
+        for family in metrics.registry.collect()
+        for sample in family.samples
+        if sample.name == "trimtab_node_cost_per_month"
+    )
+    assert math.isfinite(cost)
 
 
 @asynccontextmanager
@@ -102,7 +128,7 @@ async def test_node_prices_follow_opencost_and_keep_the_last_ones() -> None:
         found = NodePrices(lambda: prices(setting))
         await found.refresh()
         # OpenCost's costs have the discounts already; it does not know the others.
-        expected = pytest.approx([730 * 0.2, 365 * 0.1, 365 * 0.096])
+        expected = pytest.approx([730 * 0.2, 730 * 0.1, 365 * 0.096])
         assert [found.monthly_cost(each) for each in NODES] == expected
         for problem in ("HTTP 503; check prices.openCost", "not one of the assets API"):
             with pytest.raises(OpenCostError, match=problem):
@@ -152,7 +178,7 @@ async def test_node_prices_drop_the_costs_of_an_opencost_that_is_no_longer_confi
         await found.refresh()
         assert found.monthly_cost(NODES[0]) == pytest.approx(730 * 0.2)
         settings = prices()
-        assert found.monthly_cost(NODES[0]) == pytest.approx(365 * 0.03)
+        assert found.monthly_cost(NODES[0]) == pytest.approx(730 * 0.03)
 
 
 async def test_node_prices_notice_another_opencost_while_they_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,18 @@ def test_read_prices_prefers_option_to_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["- 1", "cpu: [", "cpu: cheap", "gpu: 1", "cpu: .nan", "1: 2", "currency: '[/]'", "currency: <b>"]
+    "text",
+    [
+        "- 1",
+        "cpu: [",
+        "cpu: cheap",
+        "gpu: 1",
+        "cpu: .nan",
+        "cpu: 1.0e+300",
+        "1: 2",
+        "currency: '[/]'",
+        "currency: <b>",
+    ],
 )
 def test_read_prices_rejects_invalid_file(tmp_path: Path, text: str) -> None:
     (tmp_path / "prices").write_text(text)

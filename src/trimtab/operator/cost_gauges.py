@@ -6,6 +6,7 @@ it requests. Cores and bytes are those of the pods that run now, costs those of 
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -83,7 +84,8 @@ class CostGauges:
         for names, found in totals.items():
             self._cpu.labels(*names).set(found.cpu)
             self._memory.labels(*names).set(found.memory)
-            self._cost.labels(*names).set(found.cost(prices))
+            if math.isfinite(cost := found.cost(prices)):
+                self._cost.labels(*names).set(cost)
         return self._set_policy_costs(totals, prices)
 
     def monthly_cost(self, policy: str) -> Document | None:
@@ -104,6 +106,7 @@ class CostGauges:
                 "currency": prices.currency,
             }
             for policy, each in costs.items()
+            if all(map(math.isfinite, each.values()))  # no JSON has others
         }
         before, self._by_policy = self._by_policy, now
         return {policy for policy in before.keys() | now.keys() if before.get(policy) != now.get(policy)}

@@ -21,7 +21,7 @@ from trimtab.kube.errors import DECODE_ERRORS
 from trimtab.kube.kinds.nodes import Node
 from trimtab.kube.rest.http_transport import HttpFailure, HttpTransport, read_body
 from trimtab.operator.config.model import PriceSettings
-from trimtab.prices import MONTH_HOURS
+from trimtab.prices import MAX_PRICE, MONTH_HOURS
 
 log = structlog.get_logger(__name__)
 
@@ -31,7 +31,6 @@ _POLLS = 60
 """The number of these intervals for which prices are kept."""
 _TIMEOUT = aiohttp.ClientTimeout(total=30)
 _MAX_BYTES = 32 << 20
-_MAX_HOURLY_COST = 1e6
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
 
@@ -62,7 +61,7 @@ class NodePrices:
         known = self._hourly.get(node.name) if settings.open_cost == self._url else None
         if known is not None:  # OpenCost knows the discounts itself
             return MONTH_HOURS * known
-        return MONTH_HOURS * settings.paid_share * price_node(node, settings)
+        return MONTH_HOURS * price_node(node, settings)
 
     def sum_by_instance_type(self, nodes: Iterable[Node]) -> dict[str, float]:
         """Return the monthly cost of the nodes of each instance type; its name is empty for nodes without the label."""
@@ -101,12 +100,16 @@ class NodePrices:
 
 
 def price_node(node: Node, settings: PriceSettings) -> float:
-    """Return the hourly list price of a node: that of the first entry whose labels it has, or else of its capacity."""
+    """Return the hourly price of a node: that of the first entry whose labels it has, or else of its capacity.
+
+    The discount is of the prices of CPU and memory only: an entry has the price that is paid.
+    """
     labels = set(node.labels)
     for entry in settings.nodes:
         if entry.labels.items() <= labels:
             return entry.hour
-    return settings.cpu * node.capacity.cpu / 1000 + settings.memory * node.capacity.memory / GIB
+    capacity = settings.cpu * node.capacity.cpu / 1000 + settings.memory * node.capacity.memory / GIB
+    return settings.paid_share * capacity
 
 
 def parse_node_costs(body: bytes) -> dict[str, float]:
@@ -134,7 +137,7 @@ def parse_node_costs(body: bytes) -> dict[str, float]:
 def _hourly_cost(asset: Mapping[str, Any]) -> float | None:
     minutes = float(asset["minutes"])
     cost = float(asset["totalCost"]) * 60 / minutes if minutes > 0 else -1.0
-    return cost if 0 <= cost <= _MAX_HOURLY_COST else None
+    return cost if 0 <= cost <= MAX_PRICE else None
 
 
 async def _fetch(url: str) -> bytes:

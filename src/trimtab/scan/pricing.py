@@ -20,7 +20,7 @@ from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.pod_requests import pod_requests
 from trimtab.kube.kinds.pods import Resources
 from trimtab.plugins import Settings
-from trimtab.prices import CPU_HOUR, GIB_HOUR, MONTH_HOURS
+from trimtab.prices import CPU_HOUR, GIB_HOUR, MAX_PRICE, MONTH_HOURS
 from trimtab.yaml_documents import load_yaml
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def _check_currency(text: str) -> str:
     return text
 
 
-Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Price = Annotated[float, Field(ge=0, le=MAX_PRICE, allow_inf_nan=False)]
 Currency = Annotated[str, AfterValidator(_check_currency)]
 
 

@@ -35,7 +35,7 @@ from trimtab.operator.config.types import (
     WebhookURL,
     find_secrets,
 )
-from trimtab.prices import CPU_HOUR, GIB_HOUR
+from trimtab.prices import CPU_HOUR, GIB_HOUR, MAX_PRICE
 from trimtab.usage.discovery import MONITORING_NAMESPACES
 from trimtab.usage.prometheus.namespace_scope import QueryRules
 from trimtab.usage.prometheus.promql import LABEL_NAME
@@ -328,24 +328,24 @@ class NodePrice(ApiModel):
     """The labels that a node must have, such as node.kubernetes.io/instance-type, topology.kubernetes.io/region and
     karpenter.sh/capacity-type."""
 
-    hour: Annotated[Number, Field(ge=0)]
-    """The price of such a node for one hour."""
+    hour: Annotated[Number, Field(ge=0, le=MAX_PRICE)]
+    """The price that you pay for such a node for one hour; `discount` does not apply to it."""
 
 
 class PriceSettings(ApiModel):
     """The prices by which the dashboard and the metrics show costs."""
 
-    cpu: Annotated[Number, Field(ge=0)] = CPU_HOUR
+    cpu: Annotated[Number, Field(ge=0, le=MAX_PRICE)] = CPU_HOUR
     """The price of one core for one hour; the default is OpenCost's."""
 
-    memory: Annotated[Number, Field(ge=0)] = GIB_HOUR
+    memory: Annotated[Number, Field(ge=0, le=MAX_PRICE)] = GIB_HOUR
     """The price of one GiB of memory for one hour; the default is OpenCost's."""
 
     currency: Annotated[str, Field(pattern=r"^[\p{L}\p{N}\p{Sc} .']{1,8}$")] = "$"
     """The currency sign or word in front of amounts."""
 
     discount: Annotated[Number, Field(ge=0, le=1)] = 0.0
-    """The share of both prices that you do not pay, such as 0.3 for committed use."""
+    """The share of the prices of CPU and memory that you do not pay, such as 0.3 for committed use."""
 
     nodes: Annotated[tuple[NodePrice, ...], Field(max_length=1000)] = ()
     """Prices of nodes by their labels; the first entry that matches counts. The price of any other node is that of its
@@ -356,7 +356,7 @@ class PriceSettings(ApiModel):
 
     @property
     def paid_share(self) -> float:
-        """The share of both prices that is paid."""
+        """The share of the prices of CPU and memory that is paid."""
         return 1 - self.discount
 
 
