@@ -138,10 +138,14 @@ def _open_closed_streams() -> None:
 
 
 def _preload_command(name: str = "") -> None:
-    """Import a command."""
+    """Import a command, and send what it logs to stderr."""
     if name in COMMANDS:
         with pause_collector():
             importlib.import_module(f"trimtab.cli.{module_name(name)}")
+            import structlog  # the help of all commands needs no log
+
+        # Its default is stdout, where programs expect nothing but a command's output.
+        structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 
 
 def _filter_default(default: object) -> object:

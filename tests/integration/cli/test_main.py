@@ -54,6 +54,20 @@ def test_interrupt_exits_quietly_with_130() -> None:
     assert (running.returncode, err) == (130, "")
 
 
+def test_log_of_a_command_goes_to_stderr() -> None:
+    """A ConfigMap with an old name of a setting must not corrupt `scan -o json`."""
+    code = (
+        "import sys, trimtab.cli as cli; from trimtab.operator.config.loader import load_configuration\n"
+        "old = 'pace: {cluster: {atOnce: 3}}'\n"
+        "cli.run = lambda _: load_configuration(text=old, origin='ConfigMap', environment={}) and print('[]')\n"
+        "sys.argv = ['trimtab', 'scan', '-o', 'json']\n"
+        "cli.main()"
+    )
+    asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (asked.returncode, asked.stdout) == (0, "[]\n")
+    assert "config.setting_renamed" in asked.stderr
+
+
 def test_closed_output_pipe_is_not_an_error() -> None:
     with subprocess.Popen(
         [*TRIMTAB, "crds"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
