@@ -39,6 +39,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "tests"))
 
 from actuation.drawn_worlds import DrawnWorld  # noqa: E402 - it is part of the tests
+from trimtab.actuation.decide.conflicts import lowers_cpu  # noqa: E402
 from trimtab.actuation.decide.observation import Observation, State  # noqa: E402
 from trimtab.actuation.decide.transitions import Decision, decide  # noqa: E402
 from trimtab.actuation.resources import NO_LIMITS  # noqa: E402
@@ -60,6 +61,11 @@ INTENDED: dict[str, Callable[[Observation], bool]] = {
     ),
     "5436c5d0: memory that admission rounded up after an OOM kill is kept": (
         lambda seen: seen.state is not State.IDLE and seen.change.relief
+    ),
+    "9a9659c5: only changes that lower CPU are judged by throttling": (
+        lambda seen: (
+            seen.state is not State.IDLE and not any(lowers_cpu(seen.change, pod) for pod in seen.live)
+        )
     ),
     "e2f53406: sizes in annotations stay inside the organisation's limits": (
         lambda seen: seen.desired.size_limits != NO_LIMITS

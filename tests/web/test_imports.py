@@ -7,8 +7,13 @@ from pathlib import Path
 
 import trimtab.web
 
-ALLOWED = ("trimtab.operator.views", "trimtab.operator.config", "trimtab.operator.app.EmbeddedService")
-"""The views, the configuration, and the type of a service inside the operator's process."""
+ALLOWED = (
+    "trimtab.operator.views",
+    "trimtab.operator.paid_pods.count_paid_pods_of_view",
+    "trimtab.operator.config",
+    "trimtab.operator.app.EmbeddedService",
+)
+"""The views and a pure function of one, the configuration, and the type of a service inside the operator's process."""
 FORBIDDEN_ATTRIBUTES = {"recommender", "policy_resolver", "status_writer", "cluster_state", "lock", "cohorts"}
 """The parts of the operator that the dashboard used to reach through its state, and whose lock it took."""
 WEB = Path(trimtab.web.__file__).parent

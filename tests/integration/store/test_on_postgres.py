@@ -31,8 +31,7 @@ CONTRACT: dict[str, dict[str, Cases]] = {
     },
     "test_planner_records": {
         "test_effect_reads_back_as_written": {},
-        "test_effects_of_the_same_time_return_the_last_written": {},
-        "test_effects_match_a_reference_implementation": {},
+        "test_effects_list_all_models_of_a_name_newest_first": {},
         "test_effects_are_found_by_cluster_or_in_all_clusters": {},
         "test_event_reads_back_as_written": {},
         "test_event_distinguishes_no_plan_from_an_empty_plan": {},

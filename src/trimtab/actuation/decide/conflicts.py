@@ -149,7 +149,7 @@ def assess_change(observation: Observation) -> HealthComparison:
         # Containers without a CPU limit are never throttled, and no metric reports them. Unknown throttling would
         # let their changes wait for evidence that never comes.
         now = msgspec.structs.replace(now, throttled=0.0)
-    elif changed and not any(_lowers_cpu(change, pod) for pod in changed):
+    elif changed and not any(lowers_cpu(change, pod) for pod in changed):
         # More load throttles containers, too. Blamed for that, a change of memory alone would be reverted whenever the
         # load rises, and so would one that gives throttled containers more CPU.
         now = msgspec.structs.replace(now, throttled=change.health.throttled)
@@ -162,7 +162,7 @@ def assess_change(observation: Observation) -> HealthComparison:
     return compare_health(change.health, now, signals, unready=unready)
 
 
-def _lowers_cpu(change: OngoingChange, pod: Pod) -> bool:
+def lowers_cpu(change: OngoingChange, pod: Pod) -> bool:
     """Return whether the change gives a container of the pod less CPU than before, by request or limit."""
     before = change.previous_size(pod)
     return any(
