@@ -138,3 +138,10 @@ def test_bounded_boost_keeps_the_qos_class_and_lowers_nothing(
     assert (got.cpu_request or 0) >= request
     assert got.cpu_limit is None or got.cpu_limit >= max(got.cpu_request or 0, size.cpu_limit or 0)
     assert most is None or (got.cpu_request or 0) <= max(most, request)
+
+
+def test_size_at_the_limit_keeps_a_request_and_differs_from_it_where_it_can() -> None:
+    least, own = SizeLimits(cpu=1), {"web": Resources(1, 1)}
+    assert least.clamp({"web": Resources(1, 2)}, template=own)["web"].cpu == (1, 1)
+    own = {"web": Resources(2, 2)}
+    assert SizeLimits(cpu=2).clamp({"web": Resources(2, 4)}, template=own)["web"].cpu == (1, 2)

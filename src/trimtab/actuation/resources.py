@@ -76,8 +76,9 @@ def _clamp_pair(wanted: RequestLimit, most: int | None, own: RequestLimit | None
         # No limit at all would be more than the ceiling.
         ceiling = max(most, own.limit)
         limit = ceiling if limit is None else min(limit, ceiling)
-    if request and request == limit and wanted.request != wanted.limit:
-        request -= 1  # both at the ceiling would change the QoS class, which the API server rejects
+    # Both at the ceiling would change the QoS class, which the API server rejects; a request of 0 is no request.
+    if request and request > 1 and request == limit and wanted.request != wanted.limit:
+        request -= 1
     return RequestLimit(request, limit)
 
 
