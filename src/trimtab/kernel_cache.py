@@ -28,3 +28,18 @@ def link_shipped_kernels(environ: Mapping[str, str]) -> bool:
             with suppress(FileExistsError):
                 link.symlink_to(path)
     return bool(found)
+
+
+def unlink_shipped_kernels(environ: Mapping[str, str]) -> bool:
+    """Remove the links to shipped kernels, so that the kernels are compiled; return whether there were any."""
+    if not (environ.get(CACHE) and environ.get(SHIPPED)):
+        return False
+    shipped = Path(environ[SHIPPED])
+    links = [
+        path
+        for path in Path(environ[CACHE]).rglob("*")
+        if path.is_symlink() and path.readlink().is_relative_to(shipped)
+    ]
+    for link in links:
+        link.unlink(missing_ok=True)
+    return bool(links)

@@ -5,10 +5,12 @@ An image is built with `python -m trimtab.operator.kernels`, see `trimtab.kernel
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 
 import numpy as np
 
+from trimtab.kernel_cache import unlink_shipped_kernels
 from trimtab.memory_trim import release_compiler_memory
 from trimtab.recommender.cohort import StrategyCohort, StrategySpec
 from trimtab.usage.prometheus.remote_read.chunks import PackedChunks
@@ -34,8 +36,17 @@ def compile_kernels(strategies: Collection[str] = DEFAULT_STRATEGIES) -> None:
 
 
 def load_kernels(strategies: Collection[str] = DEFAULT_STRATEGIES) -> None:
-    """Load the kernels before the data, and release LLVM, which takes 110 MiB to load them."""
-    compile_kernels(strategies)
+    """Load the kernels before the data, and release LLVM, which takes 110 MiB to load them.
+
+    If those that the image ships cannot be read, they are compiled.
+    """
+    try:
+        compile_kernels(strategies)
+    except Exception:
+        # numba reads its cache with pickle, which fails in many ways on a file that is damaged or cut off.
+        if not unlink_shipped_kernels(os.environ):
+            raise
+        compile_kernels(strategies)
     release_compiler_memory()
 
 
