@@ -82,11 +82,14 @@ def test_cost_gauges_name_the_policies_whose_cost_has_changed() -> None:
 
 
 @pytest.mark.parametrize("pods", [0, 1], ids=["between two runs", "while it runs"])
-def test_cost_of_a_cron_job_is_that_of_the_time_in_which_it_runs(pods: int) -> None:
+@pytest.mark.parametrize("parallelism", [1, 10])
+def test_cost_of_a_cron_job_is_that_of_the_time_in_which_it_runs(parallelism: int, pods: int) -> None:
     gauges = CostGauges(Metrics(), NodePrices(PriceSettings))
     evidence = Evidence(run_seconds=3600.0, first_sample_at=NOW - 86400, last_sample_at=NOW - 1800)
     nightly = replace(
-        view("shop", pods=pods), workload=workload("nightly", resource=CRON_JOBS), evidence={"app": evidence}
+        view("shop", pods=parallelism * pods),
+        workload=workload("nightly", resource=CRON_JOBS, parallelism=parallelism),
+        evidence={"app": evidence},
     )
     gauges.update([nightly], PriceSettings(), now=NOW)
     always = CostGauges(Metrics(), NodePrices(PriceSettings))
@@ -94,7 +97,7 @@ def test_cost_of_a_cron_job_is_that_of_the_time_in_which_it_runs(pods: int) -> N
     part, whole = gauges.monthly_cost(POLICY.name), always.monthly_cost(POLICY.name)
     assert part is not None
     assert whole is not None
-    assert part["requested"] == pytest.approx(whole["requested"] / 24, rel=0.01)
+    assert part["requested"] == pytest.approx(parallelism * whole["requested"] / 24, rel=0.01)
 
 
 def test_cost_gauges_omit_a_cost_that_is_no_number() -> None:

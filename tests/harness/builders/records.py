@@ -30,10 +30,13 @@ def workload(
     resource: Resource = DEPLOYMENTS,
     labels: dict[str, str] | None = None,
     containers: tuple[dict[str, Any], ...] = (),
+    parallelism: int | None = None,
     **metadata: Any,
 ) -> Workload:
     """A workload that was just made."""
     spec: dict[str, Any] = {"template": {"spec": {"containers": containers}}}
+    if parallelism is not None:
+        spec["parallelism"] = parallelism
     manifest = {
         "metadata": {
             "name": name,

@@ -104,6 +104,27 @@ def test_workload_template_may_have_pod_level_resources(resources: object, *, ex
     assert [each.name for each in found.containers] == ["web"]
 
 
+@pytest.mark.parametrize("resource", [JOBS, CRON_JOBS])
+@pytest.mark.parametrize(
+    ("counts", "pods"),
+    [
+        ({}, 1),
+        ({"parallelism": 10}, 10),
+        ({"parallelism": 0}, 0),
+        ({"parallelism": 10, "completions": 3}, 3),
+        ({"parallelism": 2, "completions": 8}, 2),
+    ],
+)
+def test_workload_counts_the_parallel_pods_of_jobs(
+    resource: Resource, counts: dict[str, int], pods: int
+) -> None:
+    spec: Object = {**counts, **ONE_SHOT}
+    if resource == CRON_JOBS:
+        spec = {"jobTemplate": {"spec": spec}}
+    found = project_object(workload_projection(resource), {"metadata": {"name": "web"}, "spec": spec})
+    assert found.replicas == pods
+
+
 @pytest.mark.parametrize(("kind", "finished"), [("Complete", True), ("Failed", True), ("Suspended", False)])
 def test_workload_job_that_ran_to_completion_is_finished(kind: str, *, finished: bool) -> None:
     metadata, status = (

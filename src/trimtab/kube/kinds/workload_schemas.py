@@ -232,8 +232,19 @@ class _Condition(msgspec.Struct, frozen=True, gc=False):
     status: str = ""
 
 
-class _JobSpec(_Pods, frozen=True, gc=False):
+class _JobTemplateSpec(msgspec.Struct, frozen=True, gc=False):
+    template: RawTemplate = msgspec.Raw(b"{}")
     parallelism: int = 1
+    completions: int | None = None
+
+    @property
+    def parallel_pods(self) -> int:
+        """The number of pods that run at the same time."""
+        return self.parallelism if self.completions is None else min(self.parallelism, self.completions)
+
+
+class _JobSpec(_JobTemplateSpec, frozen=True, gc=False):
+    selector: RawSelector = msgspec.Raw(b"{}")
     suspend: bool = False
 
 
@@ -253,7 +264,7 @@ class _Job(msgspec.Struct, frozen=True, gc=False):
         return WorkloadWireState(
             template=spec.template,
             selector=spec.selector,
-            replicas=spec.parallelism,
+            replicas=spec.parallel_pods,
             updated_replicas=status.active,
             ready_replicas=status.ready,
             paused=spec.suspend,
@@ -261,10 +272,6 @@ class _Job(msgspec.Struct, frozen=True, gc=False):
                 each.status == "True" and each.type in _FINISHED_CONDITIONS for each in status.conditions
             ),
         )
-
-
-class _JobTemplateSpec(msgspec.Struct, frozen=True, gc=False):
-    template: RawTemplate = msgspec.Raw(b"{}")
 
 
 class _JobTemplate(msgspec.Struct, frozen=True, gc=False):
@@ -283,7 +290,8 @@ class _CronJob(msgspec.Struct, frozen=True, gc=False):
     spec: _CronJobSpec = _CronJobSpec()
 
     def state(self) -> WorkloadWireState:
-        return WorkloadWireState(template=self.spec.job_template.spec.template, paused=self.spec.suspend)
+        job = self.spec.job_template.spec
+        return WorkloadWireState(template=job.template, replicas=job.parallel_pods, paused=self.spec.suspend)
 
 
 class _ScalableSpec(_Pods, rename="camel", frozen=True, gc=False):
