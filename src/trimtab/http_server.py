@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+from trimtab.client_progress import ClientProgress
 from trimtab.errors import TrimtabError
 
 if TYPE_CHECKING:  # the configuration parses addresses, also in commands that serve nothing
@@ -17,6 +18,8 @@ if TYPE_CHECKING:  # the configuration parses addresses, also in commands that s
 
 _SHUTDOWN_GRACE = 5.0
 """The seconds that requests in progress get at shutdown."""
+_CHECKS_OF_PROGRESS = 6
+"""The checks in the time that a client gets without reading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,7 @@ class ConnectionLimits:
     unread: int = 64
     """The connections at a time whose clients do not read what was sent: each holds a whole response in memory."""
     unread_seconds: float = 30.0
+    """The seconds without progress after which such a client loses its connection; a slow one keeps it."""
 
 
 DEFAULT_LIMITS = ConnectionLimits()
@@ -93,7 +97,7 @@ class _Connections:
         self._limits = limits
         self._by_peer: dict[str, dict[_Connection, None]] = {}
         self._by_handler: dict[asyncio.BaseProtocol, _Connection] = {}
-        self._unread: dict[_Connection, None] = {}
+        self._unread: dict[_Connection, ClientProgress] = {}
 
     def add(self, connection: _Connection) -> None:
         """Add a connection; at the limit, close an old one of its peer, or of the peer with the most."""
@@ -112,11 +116,10 @@ class _Connections:
             connection.note_request(request)
 
     def note_unread(self, connection: _Connection) -> None:
-        """Note that a client does not read; close the connection that has been so for longest if there are too many."""
-        self._unread[connection] = None
-        connection.start_timer(self._limits.unread_seconds)
-        if len(self._unread) > self._limits.unread:
-            next(iter(self._unread)).abort()
+        """Note that a client does not read all; if too many do, close one with the least progress."""
+        if len(self._unread) >= self._limits.unread:
+            max(self._unread, key=lambda each: self._unread[each].measure_rank()).abort()
+        self._unread[connection] = connection.watch_progress(self._limits.unread_seconds)
 
     def note_read(self, connection: _Connection) -> None:
         self._unread.pop(connection, None)
@@ -146,6 +149,7 @@ class _Connection(asyncio.Protocol):
         self._connections = connections
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._watch: asyncio.TimerHandle | None = None
         self._body: StreamReader | None = None
 
     @property
@@ -154,13 +158,28 @@ class _Connection(asyncio.Protocol):
         return self._body is not None and self._body.is_eof()
 
     def start_timer(self, seconds: float) -> None:
-        # Otherwise a client that never sends a request, or reads no response, keeps its connection for ever.
-        self._stop_timer()
+        # Otherwise a client that never sends a request keeps its connection for ever.
         self._timer = asyncio.get_running_loop().call_later(seconds, self.abort)
+
+    def watch_progress(self, seconds: float) -> ClientProgress:
+        """Measure the progress of the client, and close the connection when there was none for so long."""
+        assert self._transport is not None
+        progress = ClientProgress(self._transport)
+
+        def check() -> None:
+            # Otherwise a client that reads no response keeps its connection for ever.
+            if progress.measure_idle() >= seconds:
+                self.abort()
+            else:
+                interval = seconds / _CHECKS_OF_PROGRESS
+                self._watch = asyncio.get_running_loop().call_later(interval, check)
+
+        check()
+        return progress
 
     def note_request(self, request: web.Request) -> None:
         self._body = request.content
-        self._stop_timer()
+        _cancel(self._timer)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # The transports of uvloop have the methods of asyncio's, but not its base classes.
@@ -171,19 +190,19 @@ class _Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close the connection at once, and forget it now: its end arrives later."""
-        self._stop_timer()
+        self._stop_timers()
         self._connections.remove(self)
         if self._transport is not None:
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_timer()
+        self._stop_timers()
         self._connections.remove(self)
         self.handler.connection_lost(exc)
 
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+    def _stop_timers(self) -> None:
+        _cancel(self._timer)
+        _cancel(self._watch)
 
     def data_received(self, data: bytes) -> None:
         self.handler.data_received(data)
@@ -196,9 +215,14 @@ class _Connection(asyncio.Protocol):
         self.handler.pause_writing()
 
     def resume_writing(self) -> None:
-        self._stop_timer()
+        _cancel(self._watch)
         self._connections.note_read(self)
         self.handler.resume_writing()
+
+
+def _cancel(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()
 
 
 def _listen(address: str) -> socket.socket:

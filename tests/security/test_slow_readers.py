@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 
 import aiohttp
 import pytest
+import uvloop
 from aiohttp import web
 
 from trimtab.http_server import ConnectionLimits, serve_application
@@ -36,9 +37,9 @@ async def serve_agent() -> AsyncIterator[int]:
         yield port
 
 
-def ask_without_reading(port: int) -> socket.socket:
+def ask_without_reading(port: int, *, buffer: int = 2048) -> socket.socket:
     client = socket.socket()
-    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
     client.connect(("127.0.0.1", port))
     client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
     return client
@@ -90,3 +91,47 @@ async def test_only_a_few_clients_at_a_time_may_leave_responses_unread(
         assert await count_ended(clients[: 2 * FEW]) == 2 * FEW
         for client in clients:
             client.close()
+
+
+async def read_slowly(client: socket.socket) -> int:
+    """Read for longer than a client may take that does not read, and count the bytes of the response."""
+    client.settimeout(5)
+    received = 0
+    while received < len(LARGE) and (piece := await asyncio.to_thread(client.recv, 1 << 16)):
+        received += len(piece)
+        await asyncio.sleep(0.02)
+    return received
+
+
+@pytest.mark.parametrize("serve", [serve_operator, serve_agent])
+async def test_slow_client_that_goes_on_reading_gets_the_whole_response(
+    serve: Callable[[], AbstractAsyncContextManager[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "_REQUEST_TIMEOUT", 1.0)
+    async with serve() as port:
+        with await asyncio.to_thread(ask_without_reading, port, buffer=1 << 15) as client:
+            assert await read_slowly(client) >= len(LARGE)
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+@pytest.mark.parametrize("serve", [serve_operator, serve_agent])
+def test_client_that_goes_on_reading_is_not_closed_for_those_that_do_not(
+    serve: Callable[[], AbstractAsyncContextManager[int]],
+    run: Callable[..., int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http, "_MAX_CONNECTIONS", FEW)
+
+    async def read_among_idle_clients() -> int:
+        async with serve() as port:
+            with (
+                await asyncio.to_thread(ask_without_reading, port, buffer=1 << 15) as slow,
+                ExitStack() as idle,
+            ):
+                reading = asyncio.create_task(read_slowly(slow))
+                for _ in range(2 * FEW):
+                    await asyncio.sleep(0.05)
+                    idle.enter_context(await asyncio.to_thread(ask_without_reading, port))
+                return await reading
+
+    assert run(read_among_idle_clients()) >= len(LARGE)

@@ -1,7 +1,7 @@
 """A minimal HTTP server for /metrics, /healthz and /readyz.
 
 It is written on asyncio, because a web framework would be a sixteenth of the agent's memory. It handles one
-request per connection and closes slow ones.
+request per connection and closes those without progress.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
+from trimtab.client_progress import ClientProgress
 from trimtab.errors import TrimtabError
 
 PageHandler = Callable[[], tuple[int, bytes]]
 """Returns the status and body of a page."""
 
 _REQUEST_TIMEOUT = 5.0
+"""The seconds for a request, and then those in which a client has to read some more of the response."""
 _MAX_BYTES = 8192
 _MAX_CONNECTIONS = 256
-"""The connections at a time; beyond them the oldest is closed."""
+"""The connections at a time; beyond them one with the least progress is closed."""
 _REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
 
@@ -27,12 +29,14 @@ async def serve_http(address: str, pages: dict[str, PageHandler]) -> AsyncIterat
     """Serve these paths at `HOST:PORT` and yield the port, which matters for port 0."""
     host, _, port = address.rpartition(":")
 
-    connected: dict[asyncio.StreamWriter, None] = {}  # the oldest first
+    connected: dict[asyncio.StreamWriter, ClientProgress] = {}  # the oldest first
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connected[writer] = None
-        if len(connected) > _MAX_CONNECTIONS:
-            next(iter(connected)).transport.abort()
+        if len(connected) >= _MAX_CONNECTIONS:
+            least = max(connected, key=lambda each: connected[each].measure_rank())
+            del connected[least]
+            least.transport.abort()
+        progress = connected[writer] = ClientProgress(writer.transport)
         # Otherwise a client that does not read keeps its connection, and the rest of the response, for ever.
         writer.transport.set_write_buffer_limits(0)
         is_answered = False
@@ -40,11 +44,11 @@ async def serve_http(address: str, pages: dict[str, PageHandler]) -> AsyncIterat
             with suppress(OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
                 async with asyncio.timeout(_REQUEST_TIMEOUT):
                     head = await reader.readuntil(b"\r\n\r\n")
-                    writer.write(_build_response(head, pages))
-                    await writer.drain()
-                    is_answered = True
+                writer.write(_build_response(head, pages))
+                await _drain(writer, progress)
+                is_answered = True
         finally:
-            del connected[writer]
+            connected.pop(writer, None)
             if is_answered:
                 writer.close()
             else:
@@ -58,6 +62,18 @@ async def serve_http(address: str, pages: dict[str, PageHandler]) -> AsyncIterat
         ) from None
     async with server:
         yield int(server.sockets[0].getsockname()[1])
+
+
+async def _drain(writer: asyncio.StreamWriter, progress: ClientProgress) -> None:
+    """Send what was written; raises `TimeoutError` when the client does not go on reading."""
+    while True:
+        progress.measure_idle()
+        try:
+            async with asyncio.timeout(_REQUEST_TIMEOUT):
+                return await writer.drain()
+        except TimeoutError:
+            if progress.measure_idle() >= _REQUEST_TIMEOUT:
+                raise
 
 
 def build_health_page(checks: dict[str, Callable[[], str]]) -> PageHandler:
