@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from lab.simulator.scenes import GIB, flat, scene, sized, workload
@@ -13,13 +14,66 @@ from trimtab.actuation import effective_size
 from trimtab.api import Duration
 from trimtab.api.optimizationpolicy import MetricsConfig, OptimizationPolicySpec, PolicyMode
 from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.kube.rest.resources import OPTIMIZATION_POLICIES
 from trimtab.lab.simulator.simulation import Simulation
 from trimtab.operator import views
+from trimtab.operator.audit import AuditRecorder
 from trimtab.recommender import cohort
 from trimtab.sizing import recommend
+from trimtab.sizing.evidence import EARLY_STEPS
+from trimtab.sizing.recommendation import have_same_targets
 
 HOUR = 3600.0
 WEB = WorkloadKey("Deployment", "default", "web")
+
+
+async def test_constant_usage_is_recommended_once_for_each_step_of_the_first_day(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recorded: list[bool] = []
+    original = AuditRecorder.record_recommendation
+
+    async def record(self: AuditRecorder, *given: Any, changed: bool, **more: Any) -> None:
+        recorded.append(changed)
+        await original(self, *given, changed=changed, **more)
+
+    monkeypatch.setattr(AuditRecorder, "record_recommendation", record)
+    world = scene([workload("web", sized(2000, 4 * GIB), replicas=3)], flat((0.1, 4e8)))
+    async with Simulation(
+        world, policies={"p": OptimizationPolicySpec(mode=PolicyMode.RECOMMEND)}
+    ) as simulation:
+        await simulation.run(26 * HOUR)
+    assert 2 <= sum(recorded) <= 1 + len(EARLY_STEPS) + 1
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"name": "q", "uid": "another"}, {"generation": 2}],
+    ids=["another policy", "a changed policy"],
+)
+async def test_equal_sizes_are_explained_again_under_another_policy(changed: dict[str, Any]) -> None:
+    spec = OptimizationPolicySpec(mode=PolicyMode.RECOMMEND)
+    world = scene([workload("web", sized(2000, GIB), replicas=3)], flat((0.05, 1e8)))
+    async with Simulation(world, policies={"p": spec}) as simulation:
+        await simulation.run(3 * HOUR)
+        controllers, now = simulation.controllers, simulation.world.now
+        await controllers.reconciler.reconcile(WEB, now)
+        before = controllers.status_writer.get_outcome(WEB)
+        (policy,) = simulation.cluster_state.policies
+        # The same sizes for another reason: 3 hours are too few.
+        stricter = spec.model_copy(
+            update={"metrics_config": MetricsConfig(minimum_history=Duration.parse("48h"))}
+        )
+        renewed = msgspec.structs.replace(policy, spec=stricter, **changed)
+        simulation.informers.remove(OPTIMIZATION_POLICIES, policy)
+        simulation.informers.put(OPTIMIZATION_POLICIES, renewed)
+        await controllers.reconciler.reconcile(WEB, now)
+        after = controllers.status_writer.get_outcome(WEB)
+    assert before
+    assert after
+    assert have_same_targets(before.recommendations, after.recommendations)
+    assert "start after 4.0 h" in before.recommendations[0].text
+    assert "start after 48.0 h" in after.recommendations[0].text
 
 
 async def test_reconcile_without_a_change_explains_nothing_and_runs_the_floors_once(

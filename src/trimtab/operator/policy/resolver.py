@@ -93,6 +93,12 @@ class EffectivePolicy:
     def name(self) -> str:
         return str(self.policy) if self.policy else "default"
 
+    @property
+    def explanation_basis(self) -> tuple[str, int, StrategySpec]:
+        """The uid, generation and strategy: a recommendation under others needs another explanation."""
+        uid, generation = (self.policy.uid, self.policy.generation) if self.policy else ("", 0)
+        return uid, generation, self.strategy_spec
+
     def selects(self, workload: Workload, *, namespace: Labels) -> bool:
         """Return True if the selector of the policy matches a workload in a namespace with these labels."""
         return self.spec.selector.matches(

@@ -25,6 +25,7 @@ from trimtab.kube.cache.informer_set import GRANT_RIGHTS
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.policies import Policy
 from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.operator.policy.resolver import EffectivePolicy
 from trimtab.operator.policy.validation import describe_ignored_fields
 from trimtab.operator.policy_matching import OverlapStats
 from trimtab.plural import pluralize
@@ -78,6 +79,8 @@ class WorkloadOutcome:
     applied_at: float | None = None
     skip_reason: SkipReason = SkipReason.CANNOT_APPLY
     """The category of the reason, if the state is Skipped."""
+    explained_under: EffectivePolicy | None = None
+    """The policy under which the recommendations were explained."""
 
 
 @dataclass(frozen=True, slots=True)

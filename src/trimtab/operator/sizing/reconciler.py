@@ -222,8 +222,10 @@ class SizingReconciler:
             changed = before is None or not have_same_targets(
                 before.recommendations, assessment.recommendations
             )
-            # Of a recommendation that has not changed, the earlier explanation is kept.
-            if changed:
+            # Of a recommendation that has not changed, the earlier explanation is kept, unless another policy gave it.
+            earlier = before.explained_under if before else None
+            explained = changed or not earlier or earlier.explanation_basis != policy.explanation_basis
+            if explained:
                 assessment = explain_estimates(
                     assessment,
                     self._estimate(names, workload, policy, now, explained=True).get,
@@ -253,7 +255,8 @@ class SizingReconciler:
             state=WorkloadState.SKIPPED if held else result.state,
             reason=held or result.reason or _describe_learning(result.state, evidence, rules),
             # Keep the explanation from the time of the recommendation: the evidence grows all the time.
-            recommendations=assessment.recommendations if changed or not before else before.recommendations,
+            recommendations=assessment.recommendations if explained or not before else before.recommendations,
+            explained_under=policy,
             recommended_at=now if assessment.sizes else before.recommended_at if before else None,
             applied_at=applied,
             skip_reason=SkipReason.NO_RECOMMENDATION
