@@ -195,3 +195,28 @@ async def test_scan_names_the_problem_of_a_policy_that_the_operator_rejects() ->
     assert {one.reason.partition(": spec")[0] for one in found.skipped} == {
         "policy trimtab-system/broken cannot be used"
     }
+
+
+async def test_scan_needs_no_plugin_that_only_the_image_of_the_operator_has() -> None:
+    every = MetricsConfig(minimum_history=Duration.parse("1h"))
+    policies = {
+        "source": OptimizationPolicySpec(
+            selector=selecting("web"), metrics_config=every.model_copy(update={"provider": "our-source"})
+        ),
+        "strategy": OptimizationPolicySpec(
+            selector=selecting("short"), metrics_config=every, strategy=StrategyChoice(name="our-strategy")
+        ),
+    }
+    async with Simulation(varied_scenario(), policies=policies, history_seconds=DAY) as simulation:
+        await simulation.run(2 * simulation.step)
+        found = await scan(simulation)
+        chosen = await scan(simulation, "vpa")
+    assert {one.key.name: one.policy.name for one in found.workloads if one.policy} == {
+        "web": "trimtab-system/source"
+    }
+    (short,) = (one for one in found.skipped if one.key.name == "short")
+    assert "our-strategy" in short.reason
+    assert {one.key.name: one.policy.strategy for one in chosen.workloads if one.policy} == {
+        "web": "vpa",
+        "short": "vpa",
+    }

@@ -38,7 +38,7 @@ from trimtab.kube.rest.resources import (
     Resource,
 )
 from trimtab.operator.cluster_state import RUNNING_PODS, STANDALONE_REPLICA_SETS, ClusterState
-from trimtab.operator.config.loader import ConfigurationError, load_configuration
+from trimtab.operator.config.loader import ConfigurationError, FieldPath, load_configuration
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.scan.model import POLICY_INPUTS
 
@@ -64,6 +64,15 @@ class ClusterSnapshot:
 
 
 CONFIG_MAP_NAME = "trimtab-operator"
+NO_CONFIG = "operator configuration"
+"""The gap of a snapshot without the operator's ConfigMap."""
+_UNUSED_SETTINGS: Sequence[FieldPath] = (
+    ("metricsSource",),
+    ("additionalMetricsSources",),
+    ("learning", "step"),  # it depends on the source
+    ("intents",),
+)
+"""The settings that no scan uses; they may name plugins that only the operator's image has."""
 
 
 class _ConfigMapWire(msgspec.Struct, frozen=True):
@@ -248,9 +257,12 @@ async def take_snapshot(
             raise TrimtabError(
                 f"--namespace {namespace!r}: this is not a valid namespace name; write it like shop"
             )
-    config, problem = OperatorConfig(), ""
-    if operator_namespace:
-        config, problem = await read_operator_config(client, operator_namespace)
+    found, problem = (
+        await read_operator_config(client, operator_namespace) if operator_namespace else (None, "")
+    )
+    config = found or (
+        OperatorConfig(namespace=operator_namespace) if operator_namespace else OperatorConfig()
+    )
     informers = ListedInformers(client, namespaces, operator_namespace=operator_namespace)
     state = ClusterState(
         informers,
@@ -264,6 +276,8 @@ async def take_snapshot(
     errors = dict(informers.errors_by_resource())
     if informers.has_policies and problem:
         errors[str(CONFIG_MAPS)] = problem
+    if informers.has_policies and found is None:
+        errors[NO_CONFIG] = f"not found in namespace {operator_namespace}; name its namespace with --home"
     return ClusterSnapshot(
         state,
         informers.namespaces,
@@ -274,21 +288,24 @@ async def take_snapshot(
     )
 
 
-async def read_operator_config(client: Client, namespace: str) -> tuple[OperatorConfig, str]:
+async def read_operator_config(client: Client, namespace: str) -> tuple[OperatorConfig | None, str]:
     """Return the configuration of the operator in a namespace, and the reason why it is not known.
 
-    It is the default one if there is no operator, or if it cannot be read.
+    It is None if there is no operator, and the default one if it cannot be read.
     """
     try:
         found = await client.get(CONFIG_MAPS, CONFIG_MAP_NAME, namespace=namespace, into=_ConfigMapWire)
     except NotFound:
-        return OperatorConfig(namespace=namespace), ""
+        return None, ""
     except Forbidden as error:
         return OperatorConfig(namespace=namespace), f"the operator's configuration: {error.message}"
     origin = f"ConfigMap {namespace}/{CONFIG_MAP_NAME}"
     try:
         return load_configuration(
-            text=(found.data or {}).get("config.yaml", "{}"), origin=origin, environment={}
+            text=(found.data or {}).get("config.yaml", "{}"),
+            origin=origin,
+            environment={},
+            ignored=_UNUSED_SETTINGS,
         ), ""
     except ConfigurationError as error:
         return OperatorConfig(namespace=namespace), str(error)

@@ -263,10 +263,22 @@ class Scan:
         request = self._request
         (spec, *_) = self._specs.values()
         return ScanPolicies(
-            PolicyResolver(snapshot.state, lambda: snapshot.config) if request.operator_namespace else None,
+            PolicyResolver(snapshot.state, lambda: snapshot.config, adapt=self._adapt_spec)
+            if request.operator_namespace
+            else None,
             snapshot.can_resize_in_place,
             spec if request.replaces_strategies else None,
         )
+
+    def _adapt_spec(self, spec: OptimizationPolicySpec) -> OptimizationPolicySpec:
+        """Return a policy's spec without what only the operator's image may have and the scan does not use.
+
+        A scan has one source, and a strategy of the request replaces that of the policy.
+        """
+        source = spec.metrics_config.model_copy(update={"provider": None})
+        is_replaced = self._request.replaces_strategies and spec.strategy_name not in STRATEGIES.names()
+        strategy = StrategyChoice() if is_replaced else spec.strategy
+        return spec.model_copy(update={"metrics_config": source, "strategy": strategy})
 
     def _group_by_spec(
         self, snapshot: ClusterSnapshot, workloads: Iterable[Workload]

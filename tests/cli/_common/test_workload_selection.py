@@ -86,6 +86,6 @@ def test_amounts_stay_by_the_least_change_of_the_policy() -> None:
     by_default, by_policy = build_change(finding()), build_change(replace(finding(), policy=POLICY))
     assert by_default is not None
     assert by_policy is not None
-    pair = (1000, None), (700, None)
-    assert not by_default.is_near("cpu", *pair)
-    assert by_policy.is_near("cpu", *pair)
+    now, wanted = Resources(cpu_request=1000).cpu, Resources(cpu_request=700).cpu
+    assert not by_default.is_near("cpu", now, wanted)
+    assert by_policy.is_near("cpu", now, wanted)

@@ -50,9 +50,14 @@ class ConfigOverride:
 
 
 def load_configuration(
-    *, text: str = "", origin: str = "", environment: Mapping[str, str], flags: Sequence[str] = ()
+    *,
+    text: str = "",
+    origin: str = "",
+    environment: Mapping[str, str],
+    flags: Sequence[str] = (),
+    ignored: Sequence[FieldPath] = (),
 ) -> OperatorConfig:
-    """Return the configuration from a file's text, the environment and flags."""
+    """Return the configuration from a file's text, the environment and flags; `ignored` settings of the file have no effect."""
     overrides = [*_read_environment(environment), *_parse_flags(flags)]
     try:
         in_file = expand_aliases(_parse_file(text, origin))
@@ -61,6 +66,8 @@ def load_configuration(
     values, renamed = upgrade_fields(OperatorConfig, in_file)
     for field in renamed:
         _warn_of_old_name(origin, field.old, field.new)
+    for path in ignored:
+        _drop_setting(values, path)
     for override in overrides:
         _apply_override(values, override)
     try:
@@ -157,6 +164,15 @@ def _apply_override(values: dict[str, Any], override: ConfigOverride) -> None:
         below = values.get(step)
         values[step] = values = dict(below) if isinstance(below, dict) else {}
     values[override.path[-1]] = override.value
+
+
+def _drop_setting(values: dict[str, Any], path: FieldPath) -> None:
+    *parents, name = path
+    below: object = values
+    for step in parents:
+        below = below.get(step) if isinstance(below, dict) else None
+    if isinstance(below, dict):
+        below.pop(name, None)
 
 
 def _locate_problem(line: str, overrides: Sequence[ConfigOverride], origin: str) -> str:

@@ -60,6 +60,9 @@ PolicyKey = tuple[str, str]
 DEFAULT_POLICY: PolicyKey = ("", "default")
 """The key of the default policy of the operator's configuration, which has no status."""
 
+AdaptSpec = Callable[[OptimizationPolicySpec], OptimizationPolicySpec]
+"""Changes the spec of a policy before it is checked and applied."""
+
 _PolicyVersion = tuple[str, int, Labels]
 """The uid, generation and annotations of a policy. Its records also change with every write of its status."""
 
@@ -212,9 +215,11 @@ def build_effective_policy(
     return _build(policy, policy.spec, config, budget)
 
 
-def build_default_policy(config: OperatorConfig) -> EffectivePolicy | None:
+def build_default_policy(
+    config: OperatorConfig, *, adapt: AdaptSpec = lambda spec: spec
+) -> EffectivePolicy | None:
     """Build the default policy of a configuration; None if it has none."""
-    return _build(None, config.default_policy, config) if config.default_policy else None
+    return _build(None, adapt(config.default_policy), config) if config.default_policy else None
 
 
 def _build(
@@ -307,7 +312,10 @@ class PolicyResolver:
         config: Callable[[], OperatorConfig],
         *,
         clock: Callable[[], float] = time.monotonic,
+        adapt: AdaptSpec = lambda spec: spec,
     ) -> None:
+        """Create a resolver; `adapt` changes the spec of each policy before it is checked and applied."""
+        self._adapt = adapt
         self._cluster_state = cluster_state
         self._config = config
         self._built_for: OperatorConfig | None = None
@@ -350,10 +358,10 @@ class PolicyResolver:
                 self._check_budget.renew()
                 self._renewal.restart(now)
             try:
-                found = build_effective_policy(policy, self.config, budget=self._check_budget)
+                found = self._build(policy, self._check_budget)
             except BudgetExhausted:
                 return replace(
-                    build_effective_policy(_drop_guardrail(policy), self.config),
+                    self._build(_drop_guardrail(policy)),
                     policy=policy,
                     problem=_WAITS,
                 )
@@ -398,6 +406,9 @@ class PolicyResolver:
             can_resize_in_place=can_resize_in_place,
         )
 
+    def _build(self, policy: Policy, budget: NamespaceBudget | None = None) -> EffectivePolicy:
+        return _build(policy, self._adapt(policy.spec), self.config, budget)
+
     def _default_policy(self) -> EffectivePolicy | None:
         self._drop_outdated()
         return self._default
@@ -409,7 +420,7 @@ class PolicyResolver:
         # cost each call.
         if self._built_for is not config:
             self._built_for = config
-            self._default = build_default_policy(config)
+            self._default = build_default_policy(config, adapt=self._adapt)
             self._effective = {}
         if self._matcher is not matcher:  # a policy or a namespace has changed
             self._matcher = matcher
