@@ -49,5 +49,5 @@ async def test_informers_that_are_synced_report_no_error(informers_under_test: I
     made.informers.watch_resource(CONFIG_MAPS, metadata_projection(), scope=Scope(made.namespace))
     await made.create("one", {})
     await made.informers.wait_synced()
-    assert made.informers.unsynced_reason(CONFIG_MAPS) == ""
+    assert made.informers.unsynced_reason(CONFIG_MAPS, made.namespace) == ""
     assert made.informers.errors_by_resource() == {}

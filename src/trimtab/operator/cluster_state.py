@@ -72,6 +72,10 @@ STANDALONE_REPLICA_SETS = Scope(
 """The scope of ReplicaSets that are workloads themselves; for those of a Deployment or Rollout, metadata is enough."""
 
 
+_BOUNDS = (HPAS, LIMIT_RANGES, RESOURCE_QUOTAS, REPLICA_SETS, PODS)
+"""The resources without which a change of a workload could be wrong; a namespace whose Role is incomplete has them unread."""
+
+
 class ClusterState:
     """The current objects of a cluster; `run` it as a task and await `wait_synced`."""
 
@@ -126,9 +130,18 @@ class ClusterState:
         """Return the errors of resources that could not be read."""
         return self._informers.errors_by_resource()
 
-    def unsynced_reason(self, resource: Resource) -> str:
-        """Return the reason why a resource, such as policies, is not synced; empty if it is."""
-        return self._informers.unsynced_reason(resource)
+    def unsynced_reason(self, resource: Resource, namespace: str) -> str:
+        """Return the reason why the objects of a resource, such as policies, that affect a namespace are not synced; empty
+        if they are.
+        """
+        return self._informers.unsynced_reason(resource, namespace)
+
+    def unsynced_bounds_reason(self, namespace: str) -> str:
+        """Return the reason why what bounds the workloads of a namespace is not synced; empty if it is."""
+        for each in _BOUNDS:
+            if why := self.unsynced_reason(each, namespace):
+                return f"objects of kind {each.kind} may bound it and cannot be read: {why}"
+        return ""
 
     @property
     def cluster_name(self) -> str:

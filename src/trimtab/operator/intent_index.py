@@ -141,12 +141,13 @@ class CompetingControllers:
         """Return the workloads that active Intents target."""
         return self._enabled_intent_index.targets() if self._enabled_intent_index else set()
 
-    def unsynced_reason(self) -> str:
-        """Return the reason why competing controllers are unknown; empty if they are known."""
+    def unsynced_reason(self, namespace: str) -> str:
+        """Return the reason why what controls or bounds the workloads of a namespace is unknown; empty if it is known."""
         for kind in (VPAS, INTENTS) if self._enabled_intent_index else (VPAS,):
-            if why := self._cluster_state.unsynced_reason(kind):
+            if why := self._cluster_state.unsynced_reason(kind, namespace):
                 return f"not changed, because objects of kind {kind.kind} may control it and cannot be read: {why}"
-        return ""
+        why = self._cluster_state.unsynced_bounds_reason(namespace)
+        return f"not changed, because {why}" if why else ""
 
     @property
     def _enabled_intent_index(self) -> IntentIndex | None:

@@ -107,6 +107,7 @@ class ListedInformers:
         self._listings: list[_Listing] = []
         self._listeners: list[Callable[[Discovery], None]] = []
         self._errors: dict[str, str] = {}
+        self._missing: dict[tuple[Resource, str | None], str] = {}
         self.namespaces: Sequence[str | None] = ALL_NAMESPACES
         """The namespaces that could be listed; None stands for all of them."""
         self.forbidden_namespaces: dict[str, str] = {}
@@ -138,9 +139,9 @@ class ListedInformers:
         """Return the resources that are missing in part or in whole, each with the reason."""
         return self._errors
 
-    def unsynced_reason(self, resource: Resource) -> str:
-        """Return the reason why a resource is missing; empty if it is not."""
-        return self._errors.get(str(resource), "")
+    def unsynced_reason(self, resource: Resource, namespace: str) -> str:
+        """Return the reason why a resource is missing in a namespace; empty if it is not."""
+        return self._missing.get((resource, None), "") or self._missing.get((resource, namespace), "")
 
     async def wait_synced(self) -> None:
         """List everything."""
@@ -223,6 +224,7 @@ class ListedInformers:
                 if not _is_skippable(listing.resource, error):
                     raise
                 self._errors[str(listing.resource)] = error.message
+                self._missing[listing.resource, namespace] = error.message
 
     async def _fill(self, listing: _Listing, namespace: str | None) -> None:
         resource, projection, scope, cache = listing

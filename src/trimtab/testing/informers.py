@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Never
 
 from trimtab.kube.cache.informer import Scope
+from trimtab.kube.cache.informer_set import GRANT_RIGHTS
 from trimtab.kube.cache.projection import Projection, R
 from trimtab.kube.cache.store import Cache, Index
 from trimtab.kube.rest.discovery import Discovery
 from trimtab.kube.rest.resources import Resource
+from trimtab.kube.rest.watched_namespaces import name_in_namespace
 from trimtab.operator.cluster_state import FAILED_JOB_PODS
 
 
@@ -19,6 +21,7 @@ class FakeInformerSet:
 
     def __init__(self) -> None:
         self._caches: dict[Resource, list[Cache[Any]]] = {}
+        self._forbidden: dict[tuple[Resource, str], str] = {}
 
     def watch_resource(
         self,
@@ -48,12 +51,15 @@ class FakeInformerSet:
     def on_discovery(self, listener: Callable[[Discovery], None]) -> None:
         """Discover nothing."""
 
-    def errors_by_resource(self) -> Mapping[str, str]:
-        return {}
+    def forbid(self, resource: Resource, namespace: str) -> None:
+        """Refuse a resource in one namespace from now on, as for an operator whose Role there does not grant it."""
+        self._forbidden[resource, namespace] = f"{resource} is forbidden in {namespace}; {GRANT_RIGHTS}"
 
-    def unsynced_reason(self, resource: Resource) -> str:
-        del resource
-        return ""
+    def errors_by_resource(self) -> Mapping[str, str]:
+        return {name_in_namespace(*place): why for place, why in self._forbidden.items()}
+
+    def unsynced_reason(self, resource: Resource, namespace: str) -> str:
+        return self._forbidden.get((resource, namespace), "")
 
     async def wait_synced(self) -> None:
         """Return at once."""

@@ -12,12 +12,13 @@ from harness.faults.faultproxy import FaultProxy
 from trimtab.kube.auth import load_connection
 from trimtab.kube.cache import informer_set
 from trimtab.kube.cache.informer import Scope
-from trimtab.kube.cache.informer_set import NOT_SERVED, InformerSet
+from trimtab.kube.cache.informer_set import GRANT_RIGHTS, NOT_SERVED, InformerSet
 from trimtab.kube.kinds.metadata import metadata_projection
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.discovery import Discovery, discover
-from trimtab.kube.rest.resources import CONFIG_MAPS, HPAS, JOBS
+from trimtab.kube.rest.resources import CONFIG_MAPS, HPAS, JOBS, OPTIMIZATION_POLICIES, VPAS
 from trimtab.kube.rest.retry import RateLimiter
+from trimtab.kube.rest.watched_namespaces import WatchedNamespaces
 
 
 async def test_informer_set_keeps_a_resource_that_one_discovery_misses(
@@ -75,3 +76,32 @@ async def test_informer_set_reports_an_absent_server_in_one_line(
             assert sorted(broken.split(", ")) == sorted(map(str, followed))
         running.cancel()
         await asyncio.wait([running])
+
+
+async def test_missing_right_in_one_namespace_leaves_that_namespace_unsynced(
+    fault_proxy: FaultProxy, namespace: str
+) -> None:
+    """An operator with Roles took the namespace for synced, because it could read another one."""
+    fault_proxy.forbid(f"/namespaces/{namespace}/configmaps")
+    async with Client(
+        load_connection(kubeconfig=fault_proxy.kubeconfig),
+        rate=RateLimiter(1000, 1000),
+        scope=WatchedNamespaces((namespace, "default"), "default"),
+    ) as client:
+        follower = InformerSet(client, timeouts=HASTY)
+        for resource in (CONFIG_MAPS, HPAS):
+            follower.watch_resource(resource, metadata_projection())
+        running = asyncio.create_task(follower.run())
+        async with asyncio.timeout(30):
+            await follower.wait_synced()
+        assert GRANT_RIGHTS in follower.unsynced_reason(CONFIG_MAPS, namespace)
+        assert follower.unsynced_reason(CONFIG_MAPS, "default") == ""
+        assert follower.unsynced_reason(HPAS, namespace) == ""
+        running.cancel()
+        await asyncio.wait([running])
+
+
+def test_policies_of_the_own_namespace_affect_all_namespaces() -> None:
+    watched = WatchedNamespaces(("shop", "lab"), "trimtab-system")
+    assert watched.namespaces_affecting(OPTIMIZATION_POLICIES, "lab") == ("lab", "trimtab-system")
+    assert watched.namespaces_affecting(VPAS, "lab") == ("lab",)

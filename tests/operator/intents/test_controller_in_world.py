@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from math import cos, inf, pi
 from pathlib import Path
 from statistics import fmean
@@ -18,12 +19,15 @@ from trimtab.kube.kinds.custom import IntentRecord
 from trimtab.kube.kinds.hpas import AutoscalerTarget, HorizontalPodAutoscaler, UtilizationTarget
 from trimtab.kube.kinds.pods import ContainerTermination, Resources
 from trimtab.kube.kinds.vpas import VerticalPodAutoscaler
-from trimtab.kube.rest.resources import HPAS, INTENTS, VPAS
+from trimtab.kube.rest.resources import HPAS, INTENTS, LIMIT_RANGES, RESOURCE_QUOTAS, VPAS, Resource
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.intents.safe_sizes import SafeSize
 
 P99 = {"name": "p99", "value": 0.1, "measuredBy": "p99"}
 LATENCY = profile("p99", type="latency", query='max(max_over_time(latency{app="$name"}[1m]))')
+
+
+SMALL = Resources(500, 500, 512 * MIB, 512 * MIB)
 
 
 def world(cpu: int = 500, memory: int = 512, replicas: int = 2) -> ScalableWorld:
@@ -103,6 +107,52 @@ async def test_controller_scales_out_single_pod_for_four_nines(tmp_path: Path) -
     ) as found:
         await found.run_cycles(20)
         assert len(one.pods_by_name) >= 2
+
+
+@pytest.mark.parametrize("resource", [HPAS, LIMIT_RANGES, RESOURCE_QUOTAS, VPAS, INTENTS], ids=str)
+async def test_nothing_competes_unseen_where_a_resource_cannot_be_read(
+    tmp_path: Path, resource: Resource
+) -> None:
+    async with bed(world(), [], [], {}, folder=tmp_path) as found:
+        found.informers.forbid(resource, "lab")
+        unsynced_reason = found.operator.competitors.unsynced_reason
+        assert f"{resource} is forbidden in lab; grant list and watch" in unsynced_reason("lab")
+        assert unsynced_reason("shop") == ""
+
+
+@pytest.mark.parametrize("resource", [HPAS, LIMIT_RANGES, RESOURCE_QUOTAS], ids=str)
+async def test_controller_changes_nothing_where_bounds_cannot_be_read(
+    tmp_path: Path, resource: Resource
+) -> None:
+    """An HPA that is not seen would scale the same workload."""
+    answers: dict[str, Value] = {"latency{": 0.2, "count(rate": 2, "cpu_usage": 0.8, "working_set": 200 * MIB}
+    one = world()
+    async with bed(one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
+        found.informers.forbid(resource, "shop")
+        await found.run_cycles(8)
+        assert (found.cpu_limits, len(one.pods_by_name)) == ({500}, 2)
+        assert f"{resource} is forbidden in shop" in str(found.status())
+
+
+@pytest.mark.parametrize("resource", [HPAS, LIMIT_RANGES, VPAS, INTENTS], ids=str)
+async def test_new_pods_keep_their_size_where_a_resource_cannot_be_read(
+    tmp_path: Path, resource: Resource
+) -> None:
+    answers: dict[str, Value] = {"latency{": 0.2, "count(rate": 2, "cpu_usage": 0.8, "working_set": 200 * MIB}
+    one = world()
+    async with bed(one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
+        await found.run_cycles(8)
+        pod, size_pod = (await one.list_pods())[0], found.operator.pod_sizer.size_pod
+        pod = msgspec.structs.replace(
+            pod, containers=tuple(msgspec.structs.replace(each, resources=SMALL) for each in pod.containers)
+        )
+        running = asyncio.create_task(found.operator.cluster_state.run())
+        await found.operator.cluster_state.wait_synced()
+        assert size_pod(pod)
+        found.informers.forbid(resource, "shop")
+        assert size_pod(pod) == {}
+        running.cancel()
+        await asyncio.wait([running])
 
 
 @pytest.mark.parametrize("kind", ["availability", "throughput"])

@@ -143,6 +143,10 @@ def hpa(*shares: UtilizationTarget) -> HorizontalPodAutoscaler:
             {"hpas": [], "vpa": "", "vpas_unsynced_reason": "forbidden", "can_resize_in_place": True},
             RESIZING_ACTUATORS,
         ),
+        (
+            {"hpas": [], "vpa": "", "bounds_unsynced_reason": "forbidden", "can_resize_in_place": True},
+            SCALING_ACTUATORS | RESIZING_ACTUATORS,
+        ),
         ({"hpas": [], "vpa": "", "can_resize_in_place": True}, frozenset()),
     ],
 )

@@ -225,6 +225,21 @@ def test_resolver_uses_the_default_policy_for_workloads_that_no_policy_selects()
     assert found.resolve(workload()) is found.resolve_policy(policy("p"))
 
 
+@pytest.mark.parametrize("home", [[], [policy("p", mode="Auto")]], ids=["default", "own"])
+def test_resolver_uses_no_policy_where_others_cannot_be_read(home: list[Policy]) -> None:
+    """A policy with mode Disabled may exist there, and take precedence."""
+    informers = FakeInformerSet()
+    found = resolver(informers, defaultPolicy={"mode": "Auto"})
+    for each in home:
+        informers.put(OPTIMIZATION_POLICIES, each)
+    informers.forbid(OPTIMIZATION_POLICIES, "lab")
+    lost, granted = (found.resolve(workload(namespace=each)) for each in ("lab", "shop"))
+    assert lost
+    assert granted
+    assert "optimizationpolicies.trimtab.io is forbidden in lab; grant list and watch" in lost.problem
+    assert granted.problem == ""
+
+
 def test_resolver_passes_the_percentile_of_a_policy_to_that_strategy() -> None:
     spec: dict[str, Any] = {
         "metricsConfig": {"percentile": "P95", "safetyFactor": 1.5, "rollingWindow": "48h"},

@@ -90,7 +90,7 @@ class InformerPort(Protocol):
 
     def errors_by_resource(self) -> Mapping[str, str]: ...
 
-    def unsynced_reason(self, resource: Resource) -> str: ...
+    def unsynced_reason(self, resource: Resource, namespace: str) -> str: ...
 
     async def wait_synced(self) -> None: ...
 
@@ -108,6 +108,8 @@ class InformerSet:
         self._timeouts = timeouts or WatchTimeouts()
         self._failures = FailureAggregator()
         self._watched: list[_WatchedResource] = []
+        self._by_namespace: dict[tuple[Resource, str], list[_WatchedResource]] = {}
+        """The same by resource and watched namespace, for a question that each reconcile asks."""
         self._namespace_caches: list[tuple[Projection[Any], Cache[Any]]] = []
         """The caches of Namespaces that are read one by one, because the client may not list them."""
         self._listeners: list[Callable[[Discovery], None]] = []
@@ -147,7 +149,7 @@ class InformerSet:
             timeouts=self._timeouts,
             failures=self._failures,
         )
-        self._watched.append(_WatchedResource(resource, informer, optional))
+        self._add(_WatchedResource(resource, informer, optional))
         return informer.cache
 
     def _watch_namespace(
@@ -172,7 +174,11 @@ class InformerSet:
             timeouts=self._timeouts,
             failures=self._failures,
         )
-        self._watched.append(_WatchedResource(resource, informer, optional, namespace))
+        self._add(_WatchedResource(resource, informer, optional, namespace))
+
+    def _add(self, watched: _WatchedResource) -> None:
+        self._watched.append(watched)
+        self._by_namespace.setdefault((watched.resource, watched.namespace), []).append(watched)
 
     def on_discovery(self, listener: Callable[[Discovery], None]) -> None:
         """Call the listener with the result of each discovery, so that it can add more resources."""
@@ -182,23 +188,18 @@ class InformerSet:
         """Return the reasons why caches are empty or outdated, by resource; empty if there are none."""
         return {watched.name: watched.error_message for watched in self._watched if watched.error_message}
 
-    def unsynced_reason(self, resource: Resource) -> str:
-        """Return the reason why the objects of a served resource are not known yet; empty if they are, or it is not
-        served.
+    def unsynced_reason(self, resource: Resource, namespace: str) -> str:
+        """Return the reason why the objects of a served resource that affect a namespace are not known yet; empty if they
+        are, or it is not served.
         """
-        known = [each for each in self._watched if each.resource == resource]
-        # A namespace without the right to read a resource concerns the workloads of that namespace only.
-        is_partial = any(each.informer.is_synced for each in known)
-        waiting = [
-            each
-            for each in known
-            if not each.informer.is_synced and not (is_partial and each.namespace and each.is_forbidden)
-        ]
+        scope = self._client.scope
+        within = scope.namespaces_affecting(resource, namespace) if scope else ()
+        relevant = (each for name in ("", *within) for each in self._by_namespace.get((resource, name), ()))
         return next(
             (
                 each.error_message or "its first list is in progress"
-                for each in waiting
-                if each.task is not None
+                for each in relevant
+                if each.task is not None and not each.informer.is_synced
             ),
             "",
         )

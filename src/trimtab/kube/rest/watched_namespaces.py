@@ -25,8 +25,15 @@ class WatchedNamespaces:
         """
         if not resource.namespaced and resource != NAMESPACES:
             return ()
+        return self._with_home(resource, *self.namespaces)
+
+    def namespaces_affecting(self, resource: Resource, namespace: str) -> tuple[str, ...]:
+        """Return the namespaces whose objects of a resource affect the workloads of one namespace."""
+        return self._with_home(resource, namespace)
+
+    def _with_home(self, resource: Resource, *namespaces: str) -> tuple[str, ...]:
         own = (self.home,) if resource in _HOME_RESOURCES else ()
-        return tuple(dict.fromkeys((*self.namespaces, *own)))
+        return tuple(dict.fromkeys((*namespaces, *own)))
 
 
 def name_in_namespace(resource: Resource, namespace: str) -> str:

@@ -57,8 +57,8 @@ class SimulatedInformerSet:
     def errors_by_resource(self) -> Mapping[str, str]:
         return {}
 
-    def unsynced_reason(self, resource: Resource) -> str:
-        del resource
+    def unsynced_reason(self, resource: Resource, namespace: str) -> str:
+        del resource, namespace
         return ""
 
     async def wait_synced(self) -> None:

@@ -454,7 +454,8 @@ class IntentController:
             workload,
             hpas=self._cluster_state.list_hpas(workload),
             vpa=self._cluster_state.active_vpa(workload.key),
-            vpas_unsynced_reason=self._cluster_state.unsynced_reason(VPAS),
+            vpas_unsynced_reason=self._cluster_state.unsynced_reason(VPAS, workload.namespace),
+            bounds_unsynced_reason=self._cluster_state.unsynced_bounds_reason(workload.namespace),
             can_resize_in_place=self._can_resize_in_place(),
         )
 

@@ -137,13 +137,17 @@ class AutoscalerConstraints:
         hpas: Sequence[HorizontalPodAutoscaler],
         vpa: str,
         vpas_unsynced_reason: str = "",
+        bounds_unsynced_reason: str = "",
         can_resize_in_place: bool,
     ) -> None:
-        """Take the autoscalers; `vpas_unsynced_reason` is set while VerticalPodAutoscalers cannot be read."""
+        """Take the autoscalers; `vpas_unsynced_reason` is set while VerticalPodAutoscalers cannot be read, and
+        `bounds_unsynced_reason` while HorizontalPodAutoscalers or other bounds cannot.
+        """
         self._hpa_names = ", ".join(hpa.name for hpa in hpas)
         self._utilization_targets = [share for hpa in hpas for share in hpa.utilization_targets]
         self._vpa = vpa
         self._vpas_unsynced_reason = vpas_unsynced_reason
+        self._bounds_unsynced_reason = bounds_unsynced_reason
         self._can_resize = can_resize_in_place
         self._has_pod_level_resources = workload.has_pod_level_resources
         self._can_scale = workload.kind not in _UNSCALABLE_KINDS
@@ -153,11 +157,16 @@ class AutoscalerConstraints:
     def forbids_resizing(self) -> bool:
         """True if another autoscaler controls the size of pods, or they cannot be resized."""
         return bool(
-            self._vpa or self._vpas_unsynced_reason or self._has_pod_level_resources or not self._can_resize
+            self._vpa
+            or self._vpas_unsynced_reason
+            or self._bounds_unsynced_reason
+            or self._has_pod_level_resources
+            or not self._can_resize
         )
 
     def forbidden_actuators(self) -> frozenset[str]:
-        scaling = SCALING_ACTUATORS if self._hpa_names or not self._can_scale else frozenset[str]()
+        keeps_count = self._hpa_names or self._bounds_unsynced_reason or not self._can_scale
+        scaling = SCALING_ACTUATORS if keeps_count else frozenset[str]()
         resizing = RESIZING_ACTUATORS if self.forbids_resizing else frozenset[str]()
         return scaling | resizing | (frozenset[str]() if self._supports_rollout else OPTION_ACTUATORS)
 
@@ -206,6 +215,8 @@ class AutoscalerConstraints:
         found = []
         if self._hpa_names:
             found.append(f"the number of pods is left to HorizontalPodAutoscaler {self._hpa_names}")
+        if why := self._bounds_unsynced_reason:
+            found.append(f"neither the number nor the size of pods is changed, because {why}")
         if self._vpa:
             found.append(f"the size of pods is left to VerticalPodAutoscaler {self._vpa}")
         elif self._vpas_unsynced_reason:

@@ -104,7 +104,7 @@ async def preview_intent(
         await stack.enter_async_context(_run_informers(cluster_state))
         intent = intent_index.get_intent(key)
         if intent is None or intent.spec is None:
-            unsynced = cluster_state.unsynced_reason(INTENTS)
+            unsynced = cluster_state.unsynced_reason(INTENTS, key[0])
             missing = f"Intents cannot be read: {unsynced}" if unsynced else "the Intent does not exist"
             why = intent.problem if intent else missing
             raise TrimtabError(f"{'/'.join(key)}: {why}")
@@ -132,7 +132,8 @@ async def preview_intent(
             workload,
             hpas=cluster_state.list_hpas(workload),
             vpa=cluster_state.active_vpa(workload.key),
-            vpas_unsynced_reason=cluster_state.unsynced_reason(VPAS),
+            vpas_unsynced_reason=cluster_state.unsynced_reason(VPAS, workload.namespace),
+            bounds_unsynced_reason=cluster_state.unsynced_bounds_reason(workload.namespace),
             can_resize_in_place=await supports_in_place_resize(client),
         )
         own = build_constraints(

@@ -335,17 +335,24 @@ class PolicyResolver:
 
         Return None if the workload is not sized.
         """
+        found = self._find_policy(workload)
+        if found is None:
+            return None
+        # A policy that cannot be read, such as one with mode Disabled, may take precedence over this one.
+        if why := self._cluster_state.unsynced_reason(OPTIMIZATION_POLICIES, workload.namespace):
+            return replace(
+                found, problem=f"OptimizationPolicies that may take precedence cannot be read: {why}"
+            )
+        return found
+
+    def _find_policy(self, workload: Workload) -> EffectivePolicy | None:
+        """Return the effective policy by the policies that are known."""
         if matching := self._cluster_state.policy_matcher.match(workload):
             return self.resolve_policy(matching[0])
         namespace = self._cluster_state.namespaces.get(workload.namespace)
         default = self._default_policy()
         if default is None or not default.selects(workload, namespace=namespace.labels if namespace else ()):
             return None
-        # A policy that cannot be read, such as one with mode Disabled, may take precedence over the default policy.
-        if why := self._cluster_state.unsynced_reason(OPTIMIZATION_POLICIES):
-            return replace(
-                default, problem=f"the OptimizationPolicies, which take precedence, cannot be read: {why}"
-            )
         return default
 
     def resolve_policy(self, policy: Policy) -> EffectivePolicy:

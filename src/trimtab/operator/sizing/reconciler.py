@@ -106,7 +106,7 @@ class SizingReconciler:
         memory_limits_fixed: Callable[[Iterable[Pod]], bool],
         metrics: Metrics,
         controlling_intent_name: Callable[[WorkloadKey], str],
-        unsynced_reason: Callable[[], str],
+        unsynced_reason: Callable[[str], str],
     ) -> None:
         self._cluster_state = cluster_state
         self._policy_resolver = policy_resolver
@@ -124,7 +124,7 @@ class SizingReconciler:
         self._controlling_intent_name = controlling_intent_name
         """Returns the name of the Intent that controls a workload; empty if there is none."""
         self._unsynced_reason = unsynced_reason
-        """Returns the reason why competing controllers are unknown; empty if they are known."""
+        """Returns the reason why what controls or bounds a namespace is unknown; empty if it is known."""
 
     async def reconcile(self, key: WorkloadKey, now: float) -> float | None:
         """Reconcile one workload and return the seconds until the next reconcile."""
@@ -351,7 +351,7 @@ class SizingReconciler:
             policy.update_strategy(config, now=now),
             can_resize_in_place=self._can_resize_in_place(),
             blocked_reason=policy.blocked_reason(workload, config, vpa=vpa, intent=intent, hold=hold)
-            or self._unsynced_reason(),
+            or self._unsynced_reason(workload.namespace),
             usage_error=self._recommender.ingester_for(policy.strategy_spec).last_error,
             hold_reason=str(hold) if hold else "",
             # Before Kubernetes 1.34 the API server rejects a lower memory limit in place, and with it the whole

@@ -23,6 +23,7 @@ from trimtab.kube.kinds.pods import Pod, pod_projection
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.kube.rest.client import Object
 from trimtab.kube.rest.resources import LIMIT_RANGES, OPTIMIZATION_POLICIES, RESOURCE_QUOTAS
+from trimtab.kube.rest.watched_namespaces import name_in_namespace
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.intent_index import CompetingControllers
 from trimtab.operator.policy.resolver import PolicyResolver, resolve_hold
@@ -50,7 +51,9 @@ class PodSizer:
     def size_pod(self, pod: Pod) -> Sizes:
         """Return the containers that get other sizes than their manifest has; empty if nothing is to be done."""
         cluster_state = self._cluster_state
-        workload = self._find_workload(pod) if cluster_state.is_synced and self._is_synced() else None
+        workload = (
+            self._find_workload(pod) if cluster_state.is_synced and self._is_synced(pod.namespace) else None
+        )
         if workload is None or not dict(workload.annotations).keys() & {
             APPLIED_ANNOTATION,
             CHANGE_ANNOTATION,
@@ -70,10 +73,11 @@ class PodSizer:
             size_limits=sync.limits,
         )
 
-    def _is_synced(self) -> bool:
-        """Return True if everything that decides about a pod is synced."""
+    def _is_synced(self, namespace: str) -> bool:
+        """Return True if everything that decides about a pod of a namespace is synced."""
         errors = self._cluster_state.errors_by_resource()
-        return all(errors.get(str(kind), NOT_SERVED) == NOT_SERVED for kind in _REQUIRED_KINDS)
+        names = (name for kind in _REQUIRED_KINDS for name in (str(kind), name_in_namespace(kind, namespace)))
+        return all(errors.get(name, NOT_SERVED) == NOT_SERVED for name in names)
 
     def _find_workload(self, pod: Pod) -> Workload | None:
         cluster_state, owner = self._cluster_state, pod.owner
@@ -90,7 +94,7 @@ class PodSizer:
         policy = self._policy_resolver.resolve(workload)
         if policy is not None and (policy.problem or policy.spec.mode is PolicyMode.DISABLED):
             policy = None
-        if self._competitors.unsynced_reason():
+        if self._competitors.unsynced_reason(workload.namespace):
             return PodSync(enabled=False)
         intent = self._competitors.controlling_intent_name(workload.key)
         return self._policy_resolver.pod_sync(workload, policy, [pod], intent=intent)
