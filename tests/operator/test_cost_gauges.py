@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from harness.builders.records import workload
@@ -18,11 +19,13 @@ from trimtab.operator.config.model import PriceSettings
 from trimtab.operator.cost_gauges import CostGauges
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.node_prices import NodePrices
+from trimtab.operator.paid_pods import count_paid_pods_of_view
 from trimtab.operator.policy.status import WorkloadOutcome
 from trimtab.operator.views import PolicyView, WorkloadView
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.sizing.recommendation import Recommendation
+from trimtab.sizing.tracking.evidence_tracker import EvidenceTracker, EvidenceTrackerSettings
 
 NOW = 1_800_000_000.0
 SPEC = OptimizationPolicySpec()
@@ -85,7 +88,7 @@ def test_cost_gauges_name_the_policies_whose_cost_has_changed() -> None:
 @pytest.mark.parametrize("parallelism", [1, 10])
 def test_cost_of_a_cron_job_is_that_of_the_time_in_which_it_runs(parallelism: int, pods: int) -> None:
     gauges = CostGauges(Metrics(), NodePrices(PriceSettings))
-    evidence = Evidence(run_seconds=3600.0, first_sample_at=NOW - 86400, last_sample_at=NOW - 1800)
+    evidence = Evidence(total_run_seconds=3600.0, first_sample_at=NOW - 86400, last_sample_at=NOW - 1800)
     nightly = replace(
         view("shop", pods=parallelism * pods),
         workload=workload("nightly", resource=CRON_JOBS, parallelism=parallelism),
@@ -100,10 +103,24 @@ def test_cost_of_a_cron_job_is_that_of_the_time_in_which_it_runs(parallelism: in
     assert part["requested"] == pytest.approx(parallelism * whole["requested"] / 24, rel=0.01)
 
 
+def test_a_monthly_job_pays_for_its_share_of_all_months() -> None:
+    """The run time began again with each run, the time that it was divided by did not."""
+    tracker, row = EvidenceTracker(1, EvidenceTrackerSettings()), np.array([0])
+    for hour in range(360 * 24):
+        if hour % 720 < 24:
+            used = np.array([0.5])
+            tracker.observe(NOW + hour * 3600, used, used * 1e9, sample_seconds=3600.0)
+    (evidence,) = tracker.collect_evidence(NOW + 360 * 86400, row, is_long_running=[False])
+    monthly = replace(
+        view("shop", pods=0), workload=workload("m", resource=CRON_JOBS), evidence={"app": evidence}
+    )
+    assert count_paid_pods_of_view(monthly, now=NOW + 360 * 86400) == pytest.approx(1 / 30)
+
+
 def test_cost_gauges_omit_a_cost_that_is_no_number() -> None:
     metrics = Metrics()
     gauges = CostGauges(metrics, NodePrices(PriceSettings))
-    evidence = Evidence(run_seconds=math.inf, first_sample_at=NOW - 86400, last_sample_at=NOW - 1800)
+    evidence = Evidence(total_run_seconds=math.inf, first_sample_at=NOW - 86400, last_sample_at=NOW - 1800)
     broken = replace(view("shop"), workload=workload("job", resource=CRON_JOBS), evidence={"app": evidence})
     other = replace(POLICY, name="shop/other")
     assert gauges.update([broken, view("bank", policy=other)], PriceSettings(), now=NOW) == {other.name}

@@ -43,7 +43,7 @@ def _running_share(evidence: Evidence, *, now: float) -> float:
     """
     until = max(evidence.last_sample_at, now // HOUR * HOUR)
     return (
-        evidence.run_seconds / max(evidence.run_seconds, until - evidence.first_sample_at)
-        if evidence.run_seconds
+        evidence.total_run_seconds / max(evidence.total_run_seconds, until - evidence.first_sample_at)
+        if evidence.total_run_seconds
         else 0.0
     )

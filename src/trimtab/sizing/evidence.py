@@ -60,6 +60,8 @@ class Evidence(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Seconds that the samples cover; samples of the past cover more each. For replicas, seconds in which any
     ran.
     """
+    total_run_seconds: float = 0.0
+    """The same since the first sample, also before a pause after which `run_seconds` began again."""
     first_sample_at: float = 0.0
     """The time of the first sample, in seconds since 1970."""
     last_sample_at: float = 0.0

@@ -129,7 +129,7 @@ def unpack(target: ArrayState[Any], state: bytes, like: Mapping[str, Array]) -> 
             raise ValueError(f"state: array {part.name!r} is not one that {target.name} keeps")
         arrays[part.name] = _read_array(part, content)
         _check_shape(part, like[part.name], any_length=is_pool(part.name))
-    missing = like.keys() - arrays.keys()
+    missing = like.keys() - arrays.keys() - target.added_arrays
     if missing:
         raise ValueError(f"state: array {min(missing)!r} is missing")
     if content.read(1):
@@ -238,6 +238,9 @@ class ArrayState(ABC, Generic[S]):
     """The name that users know."""
     former_arrays: ClassVar[frozenset[str]] = frozenset()
     """The arrays that earlier versions stored and that are ignored."""
+
+    added_arrays: ClassVar[frozenset[str]] = frozenset()
+    """The arrays that earlier versions did not store."""
 
     def __init__(self, containers: int, settings: S) -> None:
         self.containers = containers

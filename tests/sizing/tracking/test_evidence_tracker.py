@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trimtab.sizing.guards.oom import count_raises
+from trimtab.sizing.state import pack
 from trimtab.sizing.tracking.evidence_tracker import EvidenceTracker, EvidenceTrackerSettings
 from trimtab.sizing.tracking.oom_records import MAX_SIZES, QUIET_PERIOD, KillRecords
 
@@ -287,6 +288,26 @@ def test_evidence_tracker_restores_state_of_previous_version() -> None:
     assert again.collect_evidence(START, BOTH, is_long_running=[True] * 2) == seen.collect_evidence(
         START, BOTH, is_long_running=[True] * 2
     )
+
+
+def test_total_run_time_of_a_monthly_job_counts_all_its_runs() -> None:
+    seen = new_tracker()
+    for month in range(12):
+        feed(seen, START + 30 * month * DAY, 1, scraped=True)
+    (evidence,) = seen.collect_evidence(START + 360 * DAY, ONE, is_long_running=[False])
+    assert evidence.total_run_seconds == 12 * DAY
+    assert (evidence.run_seconds, evidence.first_sample_at) == (DAY, START)
+
+
+def test_evidence_tracker_restores_state_without_the_total_of_all_runs() -> None:
+    seen = new_tracker()
+    feed(seen, START, 1, scraped=True)
+    arrays = {name: array for name, array in seen.arrays().items() if name != "ran_in_total"}
+    restored = new_tracker()
+    restored.restore(pack(seen, arrays))
+    feed(restored, START + DAY, 1, scraped=True)
+    (evidence,) = restored.collect_evidence(START + 2 * DAY, ONE, is_long_running=[False])
+    assert (evidence.total_run_seconds, evidence.run_seconds) == (2 * DAY, 2 * DAY)
 
 
 def test_evidence_tracker_restores_its_state() -> None:

@@ -34,7 +34,7 @@ def row(
     """Return the row of a workload without pods, with evidence since ten hours before."""
     found = replace(workload("report", resource=resource, containers=(CORE,)), replicas=at_once)
     evidence = Evidence(
-        run_seconds=ran,
+        total_run_seconds=ran,
         first_sample_at=NOW - 36_000,
         last_sample_at=last,
         is_long_running=found.is_long_running,
@@ -53,7 +53,7 @@ def row(
 def test_finished_job_costs_nothing() -> None:
     found = replace(workload("report", resource=JOBS, containers=(CORE,)), finished=True)
     assert count_paid_pods(found, 1, running=0.5) == 0.0
-    evidence = Evidence(run_seconds=3600, first_sample_at=NOW - 7200, last_sample_at=NOW - 3600)
+    evidence = Evidence(total_run_seconds=3600, first_sample_at=NOW - 7200, last_sample_at=NOW - 3600)
     view = WorkloadView(workload=found, containers=found.containers, evidence={"app": evidence})
     assert build_row(view, {}, prices=ResourcePrices(), now=NOW).cost == 0.0
 

@@ -140,6 +140,7 @@ class EvidenceTracker(ArrayState[EvidenceTrackerSettings]):
     """Tracks the history, peaks, OOM kills and throttling of each container."""
 
     name = "witness"
+    added_arrays = frozenset({"ran_in_total"})
 
     def __init__(self, containers: int, settings: EvidenceTrackerSettings) -> None:
         super().__init__(containers, settings)
@@ -151,6 +152,7 @@ class EvidenceTracker(ArrayState[EvidenceTrackerSettings]):
         self._arrays: dict[str, Array] = {
             "samples": np.zeros(containers, np.int64),
             "ran": np.zeros(containers),
+            "ran_in_total": np.zeros(containers),
             "first": np.full(containers, np.nan),
             "last": np.full(containers, np.nan),
             "throttled": np.full(containers, np.nan),
@@ -185,6 +187,7 @@ class EvidenceTracker(ArrayState[EvidenceTrackerSettings]):
         own["samples"] += seen
         own["ran"][seen & (t - own["last"] > FORGET_AFTER)] = 0.0
         own["ran"] += seen * sample_seconds
+        own["ran_in_total"] += seen * sample_seconds
         own["first"][seen & np.isnan(own["first"])] = t
         own["last"][seen] = t
         if throttled is not None:
@@ -257,6 +260,7 @@ class EvidenceTracker(ArrayState[EvidenceTrackerSettings]):
             Evidence(
                 samples=own["samples"][index],
                 run_seconds=own["ran"][index],
+                total_run_seconds=own["ran_in_total"][index],
                 first_sample_at=_or_zero(own["first"][index]),
                 last_sample_at=_or_zero(own["last"][index]),
                 # The pauses between the runs of a Job are no gaps.
@@ -294,7 +298,8 @@ class EvidenceTracker(ArrayState[EvidenceTrackerSettings]):
         }
 
     def load_arrays(self, arrays: Mapping[str, Array]) -> None:
-        self._arrays = {name: arrays[name] for name in self._arrays}
+        known = {"ran_in_total": arrays["ran"].copy(), **arrays}
+        self._arrays = {name: known[name] for name in self._arrays}
         self._cpu.load_arrays("cpu_week.", arrays)
         self._memory.load_arrays("memory_week.", arrays)
         self._size_history.load_arrays("had.", arrays)
@@ -315,6 +320,7 @@ class EvidenceTracker(ArrayState[EvidenceTrackerSettings]):
     def _load_legacy(self, former: LegacyEvidenceTracker) -> None:
         for name in self._arrays.keys() & former.counters.keys():
             self._arrays[name] = former.counters[name]
+        self._arrays["ran_in_total"] = former.counters["ran"].copy()
         for maxima, week in ((former.cpu, self._cpu), (former.memory, self._memory)):
             for at in np.argsort(maxima.epoch).tolist():
                 if maxima.epoch[at] != NEVER:
