@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 from aiohttp import web
@@ -239,7 +240,7 @@ async def test_node_prices_bound_the_answer_and_follow_no_redirect() -> None:
 
     for answer, problem in ((bomb, "larger than 33,554,432 bytes"), (redirect, "HTTP 302")):
         async with opencost(answer) as setting:
-            found = NodePrices(lambda setting=setting: prices(setting))
+            found = NodePrices(partial(prices, setting))
             with pytest.raises(OpenCostError, match=problem):
                 await found.refresh()
 
