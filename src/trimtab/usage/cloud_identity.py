@@ -13,7 +13,7 @@ import hashlib
 import hmac
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,15 +24,19 @@ import aiohttp
 from yarl import URL
 
 from trimtab.kube.errors import DECODE_ERRORS
-from trimtab.usage.errors import SourceRefused, SourceUnavailable
+from trimtab.usage.errors import SourceRefused, SourceUnavailable, UsageError
 
 Environment = Mapping[str, str]
 Clock = Callable[[], float]
 
 AZURE_SCOPE = "https://prometheus.monitor.azure.com/.default"
 _AWS_SERVICE = "aps"
-_EXPIRY_MARGIN = 300.0
-"""The seconds before its end at which a credential is renewed."""
+_MAX_MARGIN = 300.0
+_MARGIN_SHARE = 0.1
+"""The part of its lifetime, at most the maximum of seconds, for which a credential is renewed before its end."""
+_RETRY_SECONDS = 30.0
+"""The seconds between attempts to renew a credential that is still valid."""
+_TRANSIENT_STATUSES = {408, 429}
 _TIMEOUT = aiohttp.ClientTimeout(total=10)
 _SAFE = "-_.~"
 
@@ -61,18 +65,33 @@ class Expiring:
 
 
 class CredentialCache:
-    """Keeps a credential until shortly before its end; concurrent requests fetch it once."""
+    """Keeps a credential until shortly before its end, or to its end if it cannot be renewed; concurrent requests fetch it once."""
 
-    def __init__(self, fetch: Callable[[], Any], clock: Clock) -> None:
+    def __init__(self, fetch: Callable[[], Awaitable[Expiring]], clock: Clock) -> None:
         self._fetch, self._clock = fetch, clock
         self._current: Expiring | None = None
+        self._renew_at = 0.0
         self._lock = asyncio.Lock()
 
     async def get(self) -> Mapping[str, str]:
         async with self._lock:
-            if self._current is None or self._clock() > self._current.expires_at - _EXPIRY_MARGIN:
-                self._current = await self._fetch()
+            if self._current is None or self._clock() >= self._renew_at:
+                self._current = await self._renew(self._current)
             return self._current.value
+
+    async def _renew(self, current: Expiring | None) -> Expiring:
+        try:
+            renewed = await self._fetch()
+        except UsageError:
+            now = self._clock()
+            if current is None or now >= current.expires_at:
+                raise
+            # A fetch for each request would delay all of them by its timeout.
+            self._renew_at = now + min(_RETRY_SECONDS, (current.expires_at - now) / 2)
+            return current
+        lifetime = renewed.expires_at - self._clock()
+        self._renew_at = renewed.expires_at - min(_MAX_MARGIN, _MARGIN_SHARE * lifetime)
+        return renewed
 
 
 def build_identity(
@@ -158,7 +177,7 @@ async def _fetch_aws_credentials(environ: Environment, region: str, clock: Clock
         return Expiring({**found, "token": environ.get("AWS_SESSION_TOKEN", "")}, clock() + 3600)
     if url := environ.get("AWS_CONTAINER_CREDENTIALS_FULL_URI"):
         token = _read_file(environ, "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")
-        answer = await _request("GET", url, headers={"Authorization": token})
+        answer = await _request("GET", url, headers={"Authorization": token}, is_local=True)
         return _take_aws_keys(answer, "Token")
     if "AWS_WEB_IDENTITY_TOKEN_FILE" in environ:
         url = environ.get("AWS_ENDPOINT_URL_STS") or f"https://sts.{region}.amazonaws.com"
@@ -192,7 +211,7 @@ def _take_aws_keys(answer: Mapping[str, Any], token: str) -> Expiring:
 async def _fetch_google_token(environ: Environment, clock: Clock) -> Expiring:
     host = environ.get("GCE_METADATA_HOST", "metadata.google.internal")
     url = f"http://{host}/computeMetadata/v1/instance/service-accounts/default/token"
-    answer = await _request("GET", url, headers={"Metadata-Flavor": "Google"})
+    answer = await _request("GET", url, headers={"Metadata-Flavor": "Google"}, is_local=True)
     return _take_token(answer, "google", clock)
 
 
@@ -230,16 +249,22 @@ def _read_file(environ: Environment, variable: str) -> str:
 
 
 async def _request(
-    method: str, url: str, *, headers: Mapping[str, str] | None = None, form: Mapping[str, str] | None = None
+    method: str,
+    url: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    form: Mapping[str, str] | None = None,
+    is_local: bool = False,
 ) -> dict[str, Any]:
+    """Request a credential; never through a proxy from a server that only this node reaches: the proxy would get it."""
     body = urlencode(form).encode() if form else None
     sent = {"Content-Type": "application/x-www-form-urlencoded"} if form else {}
     try:
         async with (
-            aiohttp.ClientSession(timeout=_TIMEOUT, trust_env=True) as session,
+            aiohttp.ClientSession(timeout=_TIMEOUT, trust_env=not is_local) as session,
             session.request(method, url, data=body, headers={**sent, **(headers or {})}) as response,
         ):
-            if response.status >= 500:
+            if response.status >= 500 or response.status in _TRANSIENT_STATUSES:
                 raise SourceUnavailable(f"{url}: HTTP {response.status} instead of a credential")
             if response.status != 200:
                 raise SourceRefused(
