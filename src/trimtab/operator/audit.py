@@ -151,6 +151,10 @@ class AuditRecorder:
             self._cluster.emit(workload, type="Warning", reason="ChangeAbandoned", message=message)
             log.warning("audit.change_abandoned", workload=str(workload.key), change=found.change.id)
 
+    def forget_workload(self, key: WorkloadKey) -> None:
+        """Forget what was reported of a workload that was deleted."""
+        self._abandoned.pop(key, None)
+
     def _change_entry(self, workload: Workload, transition: WrittenTransition) -> HistoryRecord | None:
         """Return the entry of a transition that starts or ends a change; None for all others."""
         change, reverted, requester = transition.change, transition.after.reverted, transition.requester

@@ -18,7 +18,7 @@ import msgspec
 
 from trimtab.actuation.change_annotations import RECOMMENDATION_ANNOTATION
 from trimtab.kube.cache.informer import Scope
-from trimtab.kube.cache.informer_set import InformerPort
+from trimtab.kube.cache.informer_set import NOT_SERVED, InformerPort
 from trimtab.kube.cache.projection import Labels, ProjectionCache
 from trimtab.kube.cache.store import Cache
 from trimtab.kube.kinds.custom import QosPolicy, qos_policy_projection
@@ -194,6 +194,17 @@ class ClusterState:
         names += [name_in_namespace(each, workload.namespace) for each in known]
         lost = (name for name in names if name in errors)
         return next((f"{name} cannot be watched: {errors[name]}" for name in lost), "")
+
+    def unknown_owner_reason(self, namespace: str) -> str:
+        """Return why it is not known which policies and Intents there are for a namespace; empty if it is."""
+        errors = self.errors_by_resource()
+        for each in (OPTIMIZATION_POLICIES, INTENTS):
+            # What was read once and cannot be watched may be outdated.
+            names = str(each), name_in_namespace(each, namespace)
+            lost = (errors[name] for name in names if errors.get(name, NOT_SERVED) != NOT_SERVED)
+            if why := self.unsynced_reason(each, namespace) or next(lost, ""):
+                return why
+        return ""
 
     def list_owned(self, workload: Workload) -> tuple[WorkloadKey, ...]:
         """Return the workloads that a workload owns, such as the StatefulSets of a custom resource."""

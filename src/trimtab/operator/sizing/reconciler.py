@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from trimtab.actuation.actions import EvictPod, PatchTemplate, ResizePod
+from trimtab.actuation.change_annotations import read_change_annotations
 from trimtab.actuation.decide.health import HarmSignals
 from trimtab.actuation.executor import ChangeExecutor, ReconcileResult, Requester
 from trimtab.api.optimizationpolicy import PolicyMode, WorkloadState
@@ -55,6 +56,8 @@ NEW_OOM_WINDOW = 3600.0
 """The seconds for which an OOM kill that was not known before counts as new."""
 VPA_INTERVAL = 60.0
 """The seconds between two reconciles of a workload that only a VPA targets."""
+OWNER_INTERVAL = 60.0
+"""The seconds until a workload with a change is reconciled again of which it is unknown who continues the change."""
 HEALTHY_STATES = frozenset({WorkloadState.RECOMMENDED, WorkloadState.APPLIED, WorkloadState.PENDING})
 
 
@@ -76,6 +79,8 @@ class ChangeRecorder(Protocol):
     def record_oom_kills(self, workload: Workload, kills: Iterable[OomKill]) -> None: ...
 
     def record_abandoned_change(self, workload: Workload) -> None: ...
+
+    def forget_workload(self, key: WorkloadKey) -> None: ...
 
 
 class GuardrailChecker(Protocol):
@@ -175,14 +180,15 @@ class SizingReconciler:
         self, key: WorkloadKey, workload: Workload | None, policy: EffectivePolicy | None, now: float
     ) -> float | None:
         if workload is None or policy is None:
-            # Nothing continues the change from now on: without an Event, some pods would keep the other
-            # size unexplained. What an Intent has under way, it continues.
-            if not self._controlling_intent_name(key):
-                self._executor.forget(key)
-                if workload and not workload.deleting:
-                    self._recorder.record_abandoned_change(workload)
             self._status_writer.remove_workload(key)
-            return None
+            is_gone = workload is None or workload.deleting
+            if is_gone:
+                self._recorder.forget_workload(key)
+            # What an Intent has under way, it continues.
+            if self._controlling_intent_name(key):
+                return None
+            self._executor.forget(key)
+            return None if workload is None or is_gone else self._report_abandoned_change(workload)
         interval = policy.reconciliation_interval
         if policy.problem:
             outcome = WorkloadOutcome(
@@ -208,6 +214,19 @@ class SizingReconciler:
             return interval
         with self._metrics.reconciliation_duration.labels(policy.name).time():
             return min(interval, await self._recommend_and_apply(workload, policy, now))
+
+    def _report_abandoned_change(self, workload: Workload) -> float | None:
+        """Report a change that nothing continues: some pods would keep the other size unexplained.
+
+        Return the seconds until the next try where a policy or an Intent may yet be read that continues it.
+        """
+        found = read_change_annotations(workload)
+        if found is None or found.change is None:
+            return None
+        if self._cluster_state.unknown_owner_reason(workload.namespace):
+            return OWNER_INTERVAL
+        self._recorder.record_abandoned_change(workload)
+        return None
 
     async def _recommend_and_apply(self, workload: Workload, policy: EffectivePolicy, now: float) -> float:
         key, pods = workload.key, self._cluster_state.list_pods(workload)

@@ -1,0 +1,81 @@
+"""Changes that no policy and no Intent continues are reported, but only where both are known."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from lab.simulator.scenes import GIB, flat, scene, sized, workload
+from trimtab.api import Duration
+from trimtab.api.optimizationpolicy import (
+    Canary,
+    MetricsConfig,
+    OptimizationPolicySpec,
+    PolicyMode,
+    UpdateStrategy,
+)
+from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.kube.rest.resources import DEPLOYMENTS, INTENTS, OPTIMIZATION_POLICIES, Resource
+from trimtab.lab.simulator.simulation import Simulation
+
+HOUR = 3600.0
+WEB = WorkloadKey("Deployment", "default", "web")
+SCENARIO = scene([workload("web", sized(200, GIB), replicas=3)], flat((0.5, 1e8)))
+POLICY = OptimizationPolicySpec(
+    mode=PolicyMode.AUTO,
+    metrics_config=MetricsConfig(minimum_history=Duration.parse("1h")),
+    update_strategy=UpdateStrategy(canary=Canary(observation=Duration.parse("6h"))),
+)
+
+
+@pytest.mark.parametrize("unread", [OPTIMIZATION_POLICIES, INTENTS], ids=["policies", "Intents"])
+@pytest.mark.parametrize("is_outdated", [False, True], ids=["never read", "outdated"])
+async def test_change_is_reported_as_abandoned_only_where_policies_and_intents_are_known(
+    monkeypatch: pytest.MonkeyPatch,
+    unread: Resource,
+    is_outdated: bool,  # noqa: FBT001 - a case
+) -> None:
+    emitted: Counter[str] = Counter()
+    async with Simulation(SCENARIO, policies={"p": POLICY}) as simulation:
+        monkeypatch.setattr(simulation.cluster, "emit", lambda *_, reason, **__: emitted.update([reason]))
+        await simulation.run(2 * HOUR)
+        (policy,) = simulation.cluster_state.policies
+        simulation.informers.remove(OPTIMIZATION_POLICIES, policy)
+        reconciler, now = simulation.controllers.reconciler, simulation.world.now
+
+        def explain(resource: Resource, namespace: str) -> str:
+            return "forbidden" if (resource, namespace) == (unread, "default") else ""
+
+        def list_errors() -> dict[str, str]:
+            return {str(unread): "forbidden"}
+
+        with monkeypatch.context() as patch:
+            replaced: Any = list_errors if is_outdated else explain
+            patch.setattr(
+                simulation.informers, "errors_by_resource" if is_outdated else "unsynced_reason", replaced
+            )
+            again = await reconciler.reconcile(WEB, now)
+            assert emitted["ChangeAbandoned"] == 0
+            assert again is not None, "the next reconcile may know more"
+        assert await reconciler.reconcile(WEB, now) is None
+        assert emitted["ChangeAbandoned"] == 1
+
+
+async def test_abandoned_change_of_a_deleted_workload_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    emitted: Counter[str] = Counter()
+    async with Simulation(SCENARIO, policies={"p": POLICY}) as simulation:
+        monkeypatch.setattr(simulation.cluster, "emit", lambda *_, reason, **__: emitted.update([reason]))
+        await simulation.run(2 * HOUR)
+        (policy,) = simulation.cluster_state.policies
+        simulation.informers.remove(OPTIMIZATION_POLICIES, policy)
+        reconciler, now = simulation.controllers.reconciler, simulation.world.now
+        found = simulation.cluster_state.get(WEB)
+        for _ in range(2):
+            await reconciler.reconcile(WEB, now)
+            await reconciler.reconcile(WEB, now)
+            simulation.informers.remove(DEPLOYMENTS, found)
+            await reconciler.reconcile(WEB, now)
+            simulation.informers.put(DEPLOYMENTS, found)
+    assert emitted["ChangeAbandoned"] == 2, "once for each of its lives"
