@@ -352,7 +352,8 @@ class PriceSettings(ApiModel):
     CPU and memory."""
 
     open_cost: OpenCostURL | None = None
-    """The address of OpenCost's API, such as http://opencost.opencost:9003, whose costs of nodes replace those above."""
+    """The address of OpenCost's API, such as http://opencost.opencost:9003, whose costs of nodes replace those above.
+    They do not for names that nodes of several clusters share. The URL has no credentials."""
 
     @property
     def paid_share(self) -> float:
