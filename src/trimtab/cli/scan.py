@@ -20,7 +20,7 @@ from trimtab.kube.auth import list_contexts
 from trimtab.memory_trim import limit_allocator_arenas
 from trimtab.scan.fail_conditions import FailCondition
 from trimtab.scan.model import ScanResult
-from trimtab.scan.pricing import read_prices
+from trimtab.scan.pricing import ResourcePrices, read_prices
 from trimtab.scan.render.document import build_document, render_csv
 from trimtab.scan.render.html import render_page
 from trimtab.scan.render.markdown import render_markdown
@@ -81,11 +81,12 @@ def scan(
     compare
         More strategies to compare, separated by commas: vpa,krr.
     price_cpu
-        The price of a core for an hour; the default is that of the operator's configuration, or OpenCost's.
+        The price of a core for an hour; the default is that of the operator's configuration, or for several clusters
+        OpenCost's.
     price_memory
-        The price of a GiB of memory for an hour.
+        The price of a GiB of memory for an hour, with the same default.
     price_file
-        A YAML file with cpu, memory and currency instead.
+        A YAML file with cpu, memory and currency, or some of them.
     group_by
         Show costs and savings by this label of the workloads too, like team, or by namespace; in a table, json and yaml.
     top
@@ -111,9 +112,9 @@ def scan(
 
     workloads = WorkloadFilter(namespaces=namespace or None, labels=selector, kinds=kind)
     names = _resolve_contexts(scan_options.kubeconfig, context, every=all_contexts)
-    # The configurations of several operators may have several currencies.
-    is_priced = len(names) > 1 or any(each is not None for each in (price_file, price_cpu, price_memory))
-    prices = read_prices(price_file, cpu=price_cpu, memory=price_memory) if is_priced else None
+    # The configurations of several operators may have several currencies, whose sum would mean nothing.
+    defaults = ResourcePrices() if len(names) > 1 else None
+    prices = read_prices(price_file, cpu=price_cpu, memory=price_memory, defaults=defaults)
     scan_one_cluster = partial(scan_options.scan, workloads, compare=peers, prices=prices)
     reached = partial(probe_context, kubeconfig=scan_options.kubeconfig, namespaces=namespace or None)
     scans, failed = _scan_clusters(

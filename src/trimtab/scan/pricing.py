@@ -67,9 +67,16 @@ class ResourcePrices(Settings):
 
 
 def read_prices(
-    path: Path | None, *, cpu: float | None = None, memory: float | None = None
+    path: Path | None,
+    *,
+    cpu: float | None = None,
+    memory: float | None = None,
+    defaults: ResourcePrices | None = None,
 ) -> ResourcePrices:
-    """Read prices from a YAML or JSON file with cpu, memory and currency; single prices override the file."""
+    """Read prices from a YAML or JSON file with cpu, memory and currency; single prices override the file.
+
+    Only the fields that are given somewhere are set: in `defaults`, all.
+    """
     found: Any = {}
     if path is not None:
         try:
@@ -84,7 +91,9 @@ def read_prices(
             raise TrimtabError(f"--price-file {path}: write it as cpu: 0.03, memory: 0.004, a line each")
     given = {name: price for name, price in (("cpu", cpu), ("memory", memory)) if price is not None}
     try:
-        return ResourcePrices.model_validate({**found, **given})
+        return ResourcePrices.model_validate(
+            {**(defaults.model_dump() if defaults else {}), **found, **given}
+        )
     except ValidationError as error:
         raise TrimtabError(f"prices: {'; '.join(format_problems(error))}") from None
 
@@ -93,6 +102,18 @@ def build_prices(settings: PriceSettings) -> ResourcePrices:
     """Return the prices of the operator's configuration, less its discount."""
     paid = settings.paid_share
     return ResourcePrices(cpu=paid * settings.cpu, memory=paid * settings.memory, currency=settings.currency)
+
+
+def replace_prices(settings: PriceSettings, given: ResourcePrices | None) -> PriceSettings:
+    """Return the prices of the operator's configuration, replaced by the fields that are set in `given`.
+
+    A given price is the one that is paid: the discount is only of the prices of the configuration. The prices of nodes are
+    those of the configuration, unless a currency is given.
+    """
+    stated = {name: getattr(given, name) for name in given.model_fields_set} if given else {}
+    nodes = () if "currency" in stated else settings.nodes
+    paid = build_prices(settings).model_dump()
+    return settings.model_copy(update={**paid, **stated, "discount": 0.0, "nodes": nodes})
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey, qualify_kind
 from trimtab.kube.rest.client import Client
 from trimtab.operator.cluster_state import ClusterState
-from trimtab.operator.config.model import PriceSettings
 from trimtab.operator.kernels import SHIPPED_STRATEGIES, load_kernels
 from trimtab.operator.policy.resolver import PolicyResolver
 from trimtab.recommender.cohort import StrategySpec
@@ -23,7 +22,7 @@ from trimtab.recommender.workload import POD_LEVEL_RESOURCES, strategy_spec_from
 from trimtab.scan.assessor import DAY, Assessor, ScanPolicies
 from trimtab.scan.cluster_snapshot import ClusterSnapshot, list_selected_uids, take_snapshot
 from trimtab.scan.model import SHORT_KINDS, ScanResult, SkippedWorkload, WorkloadFinding
-from trimtab.scan.pricing import ResourcePrices, build_node_bill, build_prices
+from trimtab.scan.pricing import ResourcePrices, build_node_bill, build_prices, replace_prices
 from trimtab.scan.source_selection import SelectedSource
 from trimtab.scan.usage_model import UsageModel
 from trimtab.scan.usage_reader import ReadPlan, ReportProgress, plan_read, read_usage
@@ -73,7 +72,7 @@ class ScanRequest:
     step: float | None = None
     """The seconds between two samples; None to choose by the size of the cluster."""
     prices: ResourcePrices | None = None
-    """The prices; None for those of the operator's configuration."""
+    """The prices; what is not set in them is that of the operator's configuration."""
 
     @property
     def compared(self) -> list[str]:
@@ -214,10 +213,8 @@ class Scan:
     ) -> ScanResult:
         """Assess each selected workload."""
         request = self._request
-        settings = snapshot.config.prices
-        if request.prices:
-            settings = PriceSettings(cpu=request.prices.cpu, memory=request.prices.memory)
-        prices = request.prices or build_prices(settings)
+        settings = replace_prices(snapshot.config.prices, request.prices)
+        prices = build_prices(settings)
         assessor = Assessor(
             snapshot.state,
             model,

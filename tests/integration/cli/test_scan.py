@@ -196,7 +196,7 @@ def test_scan_follows_policies_and_the_operators_configuration(
     assert (code, code_ignoring) == (0, 0)
     assert found["errors"] == {}
     assert found["prices"] == {"cpu": 1.0, "memory": 0.0, "currency": "€"}
-    assert json.loads(priced)["clusters"][0]["prices"]["cpu"] == 2.0
+    assert json.loads(priced)["clusters"][0]["prices"] == {"cpu": 2.0, "memory": 0.0, "currency": "€"}
     sized = {
         each["name"]: (
             each["policy"],
