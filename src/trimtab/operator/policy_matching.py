@@ -71,6 +71,10 @@ class PolicyMatcher:
 
         ranked = sorted((policy for policy in policies if not policy.problem), key=precedence)
         self._ranks = {policy: place for place, policy in enumerate(ranked)}
+        self.reads_namespace_labels = any(
+            policy.spec.selector.namespace_selector is not None for policy in ranked
+        )
+        """True if some policy selects by the labels of namespaces."""
         self._namespaces = namespaces
         self._operator_namespace = operator_namespace
         self._index = _PolicyIndex((policy, _index_terms(policy, operator_namespace)) for policy in ranked)

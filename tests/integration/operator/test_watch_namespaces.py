@@ -162,3 +162,27 @@ async def test_missing_rights_in_one_namespace_leave_the_others_alone(
     assert granted not in missing["message"]
     assert status["counts"]["monitored"] == 1
     assert await status_of(client, lost) == {}
+
+
+async def test_policy_of_elsewhere_sizes_nothing_where_policies_cannot_be_read(
+    installation: Installation, client: Client, fault_proxy: FaultProxy, tmp_path: Path
+) -> None:
+    """The policy of that namespace comes first, and might have the mode Disabled."""
+    granted, lost = installation.watched
+    role = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{lost}/roles/trimtab-operator-watched"
+    found = installation.cluster.call("GET", role)
+    for rule in found["rules"]:
+        rule["resources"] = [each for each in rule["resources"] if each != OPTIMIZATION_POLICIES.plural]
+    found["rules"] = [rule for rule in found["rules"] if rule["resources"]]
+    installation.cluster.call("PUT", role, found)
+    async with leading(installation, fault_proxy, tmp_path):
+        async with asyncio.timeout(60):
+            while not (listed := (await status_of(client, installation.name)).get("workloads")):
+                await asyncio.sleep(0.2)
+        status = await wait_for_condition(client, granted, "Ready")
+    (web,) = listed
+    assert web["namespace"] == lost
+    assert f'in the namespace "{lost}"' in web["reason"]
+    assert OPTIMIZATION_POLICIES.plural in web["reason"]
+    assert [each["namespace"] for each in status["workloads"]] == [granted]
+    assert "cannot be read" not in str(status["workloads"])

@@ -12,13 +12,14 @@ from harness.faults.faultproxy import FaultProxy
 from trimtab.kube.auth import load_connection
 from trimtab.kube.cache import informer_set
 from trimtab.kube.cache.informer import Scope
-from trimtab.kube.cache.informer_set import GRANT_RIGHTS, NOT_SERVED, InformerSet
+from trimtab.kube.cache.informer_set import GRANT_GET, GRANT_RIGHTS, NOT_SERVED, InformerSet
 from trimtab.kube.kinds.metadata import metadata_projection
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.discovery import Discovery, discover
-from trimtab.kube.rest.resources import CONFIG_MAPS, HPAS, JOBS, OPTIMIZATION_POLICIES, VPAS
+from trimtab.kube.rest.resources import CONFIG_MAPS, HPAS, JOBS, NAMESPACES, OPTIMIZATION_POLICIES, VPAS
 from trimtab.kube.rest.retry import RateLimiter
 from trimtab.kube.rest.watched_namespaces import WatchedNamespaces
+from trimtab.operator.policy.status import list_forbidden
 
 
 async def test_informer_set_keeps_a_resource_that_one_discovery_misses(
@@ -83,13 +84,14 @@ async def test_missing_right_in_one_namespace_leaves_that_namespace_unsynced(
 ) -> None:
     """An operator with Roles took the namespace for synced, because it could read another one."""
     fault_proxy.forbid(f"/namespaces/{namespace}/configmaps")
+    fault_proxy.forbid(f"/namespaces/{namespace}")
     async with Client(
         load_connection(kubeconfig=fault_proxy.kubeconfig),
         rate=RateLimiter(1000, 1000),
         scope=WatchedNamespaces((namespace, "default"), "default"),
     ) as client:
         follower = InformerSet(client, timeouts=HASTY)
-        for resource in (CONFIG_MAPS, HPAS):
+        for resource in (CONFIG_MAPS, HPAS, NAMESPACES):
             follower.watch_resource(resource, metadata_projection())
         running = asyncio.create_task(follower.run())
         async with asyncio.timeout(30):
@@ -97,6 +99,9 @@ async def test_missing_right_in_one_namespace_leaves_that_namespace_unsynced(
         assert GRANT_RIGHTS in follower.unsynced_reason(CONFIG_MAPS, namespace)
         assert follower.unsynced_reason(CONFIG_MAPS, "default") == ""
         assert follower.unsynced_reason(HPAS, namespace) == ""
+        assert GRANT_GET in follower.unsynced_reason(NAMESPACES, namespace)
+        assert follower.unsynced_reason(NAMESPACES, "default") == ""
+        assert [GRANT_GET in each for each in list_forbidden(follower.errors_by_resource())] == [False, True]
         running.cancel()
         await asyncio.wait([running])
 

@@ -240,6 +240,20 @@ def test_resolver_uses_no_policy_where_others_cannot_be_read(home: list[Policy])
     assert granted.problem == ""
 
 
+@pytest.mark.parametrize("selector", [{}, {"namespaceSelector": {"matchLabels": {"env": "prod"}}}])
+def test_resolver_uses_no_policy_where_unread_labels_decide(selector: dict[str, Any]) -> None:
+    """A policy with mode Disabled selects production namespaces, and this may be one."""
+    informers = FakeInformerSet()
+    found = resolver(informers, defaultPolicy={"mode": "Auto"})
+    informers.put(OPTIMIZATION_POLICIES, policy("p", mode="Disabled", selector=selector, weight=1))
+    informers.forbid(NAMESPACES, "lab")
+    lost, granted = (found.resolve(workload(namespace=each)) for each in ("lab", "shop"))
+    assert lost
+    assert granted
+    assert ("namespaces is forbidden in lab" in lost.problem) is bool(selector)
+    assert granted.problem == ""
+
+
 def test_resolver_passes_the_percentile_of_a_policy_to_that_strategy() -> None:
     spec: dict[str, Any] = {
         "metricsConfig": {"percentile": "P95", "safetyFactor": 1.5, "rollingWindow": "48h"},

@@ -31,6 +31,9 @@ NOT_SERVED = "the server does not have this resource"
 GRANT_RIGHTS = "grant list and watch on it"
 """The remedy in the error of a resource that may not be read."""
 
+GRANT_GET = "grant get on it"
+"""The remedy in the error of a namespace that may not be read."""
+
 
 @dataclass(slots=True)
 class _WatchedResource:
@@ -110,6 +113,7 @@ class InformerSet:
         self._watched: list[_WatchedResource] = []
         self._by_namespace: dict[tuple[Resource, str], list[_WatchedResource]] = {}
         """The same by resource and watched namespace, for a question that each reconcile asks."""
+        self._namespace_errors: dict[str, str] = {}
         self._namespace_caches: list[tuple[Projection[Any], Cache[Any]]] = []
         """The caches of Namespaces that are read one by one, because the client may not list them."""
         self._listeners: list[Callable[[Discovery], None]] = []
@@ -186,12 +190,15 @@ class InformerSet:
 
     def errors_by_resource(self) -> dict[str, str]:
         """Return the reasons why caches are empty or outdated, by resource; empty if there are none."""
-        return {watched.name: watched.error_message for watched in self._watched if watched.error_message}
+        missing = {name_in_namespace(NAMESPACES, name): why for name, why in self._namespace_errors.items()}
+        return missing | {each.name: each.error_message for each in self._watched if each.error_message}
 
     def unsynced_reason(self, resource: Resource, namespace: str) -> str:
         """Return the reason why the objects of a served resource that affect a namespace are not known yet; empty if they
         are, or it is not served.
         """
+        if resource == NAMESPACES and namespace in self._namespace_errors:
+            return self._namespace_errors[namespace]
         scope = self._client.scope
         within = scope.namespaces_affecting(resource, namespace) if scope else ()
         relevant = (each for name in ("", *within) for each in self._by_namespace.get((resource, name), ()))
@@ -249,7 +256,10 @@ class InformerSet:
                     found = await self._client.get(NAMESPACES, name, into=projection.wire_type)
                 except (Forbidden, NotFound) as error:
                     self._failures.report(f"namespace {name}", error)
+                    if isinstance(error, Forbidden):
+                        self._namespace_errors[name] = f"{describe(error)}; {GRANT_GET}"
                     continue
+                self._namespace_errors.pop(name, None)
                 record = projection.project(found)
                 cache.put(record)
                 uids.add(record.uid)

@@ -27,7 +27,7 @@ from trimtab.kube.cache.projection import Labels
 from trimtab.kube.kinds.pods import Pod
 from trimtab.kube.kinds.policies import Policy
 from trimtab.kube.kinds.workloads import Workload
-from trimtab.kube.rest.resources import OPTIMIZATION_POLICIES
+from trimtab.kube.rest.resources import NAMESPACES, OPTIMIZATION_POLICIES
 from trimtab.namespace_cache import BudgetExhausted, NamespaceBudget
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.model import Guardrail, OperatorConfig
@@ -342,6 +342,13 @@ class PolicyResolver:
         if why := self._cluster_state.unsynced_reason(OPTIMIZATION_POLICIES, workload.namespace):
             return replace(
                 found, problem=f"OptimizationPolicies that may take precedence cannot be read: {why}"
+            )
+        reads_labels = self._cluster_state.policy_matcher.reads_namespace_labels
+        if (reads_labels or found.spec.selector.namespace_selector) and (
+            why := self._cluster_state.unsynced_reason(NAMESPACES, workload.namespace)
+        ):
+            return replace(
+                found, problem=f"a namespaceSelector decides, and the namespace cannot be read: {why}"
             )
         return found
 

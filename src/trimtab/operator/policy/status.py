@@ -21,7 +21,7 @@ from trimtab.actuation.resources import to_manifest
 from trimtab.api.fields import MAX_CONTAINERS, format_time
 from trimtab.api.meta import Document, build_condition, set_conditions
 from trimtab.api.optimizationpolicy import MAX_LISTED_WORKLOADS, PolicyMode, WorkloadState
-from trimtab.kube.cache.informer_set import GRANT_RIGHTS
+from trimtab.kube.cache.informer_set import GRANT_GET, GRANT_RIGHTS
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.policies import Policy
 from trimtab.kube.kinds.workloads import WorkloadKey
@@ -169,7 +169,9 @@ def _truncate_to_size(entries: Iterable[Document]) -> list[Document]:
 def list_forbidden(errors_by_resource: Mapping[str, str]) -> tuple[str, ...]:
     """List the resources that the operator may not read, each with the server's message."""
     return tuple(
-        f"{resource}: {why}" for resource, why in sorted(errors_by_resource.items()) if GRANT_RIGHTS in why
+        f"{resource}: {why}"
+        for resource, why in sorted(errors_by_resource.items())
+        if GRANT_RIGHTS in why or GRANT_GET in why
     )
 
 
