@@ -55,3 +55,14 @@ async def test_snapshot_reads_a_configuration_with_plugins_of_the_operators_imag
     assert found.config.limits.excluded_namespaces == ("bank",)
     assert found.config.prices.currency == "€"
     assert found.config.learning.history.seconds == 5 * 86400
+
+
+async def test_snapshot_knows_the_emergency_stop(cluster: ApiServer, home: str) -> None:
+    configs = f"/api/v1/namespaces/{home}/configmaps"
+    cluster.call("POST", configs, {"metadata": {"name": "trimtab-operator"}, "data": {"config.yaml": "{}"}})
+    assert (await snapshot(cluster, home)).config.freeze_reason == ""
+    stop = {"metadata": {"name": "trimtab-stop"}, "data": {"by": "ann", "reason": "checkout is slow"}}
+    cluster.call("POST", configs, stop)
+    found = await snapshot(cluster, home)
+    assert found.errors_by_resource == {}
+    assert "stopped by ann" in found.config.freeze_reason

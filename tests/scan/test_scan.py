@@ -76,8 +76,9 @@ async def scan(
     *,
     ignore_policies: bool = False,
     workloads: WorkloadFilter = WorkloadFilter(),  # noqa: B008 - it is frozen
+    **settings: object,
 ) -> ScanResult:
-    """Scan the simulated cluster over the whole time that it has existed."""
+    """Scan the simulated cluster over the whole time that it has existed, with these settings of its operator."""
     config = simulation.config
     source = SelectedSource(simulation.usage_source, "simulation", has_history=True)
     request = ScanRequest(
@@ -88,7 +89,7 @@ async def scan(
         window=simulation.now - simulation.world.start,
         step=simulation.step,
     )
-    snapshot = ClusterSnapshot(simulation.cluster_state, [None], {}, {}, config)
+    snapshot = ClusterSnapshot(simulation.cluster_state, [None], {}, {}, config.model_copy(update=settings))
     running = Scan(CLIENT, source, request)
     selection = await running.select(snapshot)
     plan = await running.plan(selection)
@@ -220,3 +221,15 @@ async def test_scan_needs_no_plugin_that_only_the_image_of_the_operator_has() ->
         "web": "vpa",
         "short": "vpa",
     }
+
+
+async def test_scan_follows_no_policy_in_a_namespace_that_the_operator_does_not_watch() -> None:
+    async with Simulation(varied_scenario(), policies=own_policies(), history_seconds=DAY) as simulation:
+        await simulation.run(2 * simulation.step)
+        (namespace,) = {each.namespace for each in simulation.cluster_state.list_workloads()}
+        watched = await scan(simulation, watch_namespaces=(namespace,))
+        elsewhere = await scan(simulation, watch_namespaces=("elsewhere",))
+    assert all(one.policy for one in watched.workloads)
+    assert {one.key.name: one.policy for one in elsewhere.workloads} == dict.fromkeys(
+        ("web", "short", "idle")
+    )

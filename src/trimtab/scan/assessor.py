@@ -74,7 +74,10 @@ class ScanPolicies:
 
     def resolve(self, workload: Workload) -> EffectivePolicy | None:
         """Return the policy that the operator sizes a workload by; None if there is none."""
-        return self.resolver.resolve(workload) if self.resolver else None
+        if self.resolver is None:
+            return None
+        watched = self.resolver.config.watch_namespaces
+        return self.resolver.resolve(workload) if not watched or workload.namespace in watched else None
 
     def strategy_spec(self, policy: EffectivePolicy) -> StrategySpec:
         """Return the strategy spec of a policy; a scan has one source, so that of the policy does not count."""

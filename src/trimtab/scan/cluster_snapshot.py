@@ -22,6 +22,7 @@ from trimtab.kube.cache.list_pages import list_records
 from trimtab.kube.cache.projection import Projection, R
 from trimtab.kube.cache.store import Cache, Index
 from trimtab.kube.errors import ApiError, BadRequest, Forbidden, NotFound
+from trimtab.kube.kinds.emergency_stop import STOP_NAME, EmergencyStopWire
 from trimtab.kube.kinds.metadata import Metadata, metadata_projection
 from trimtab.kube.kinds.ownership import OWNER_INDEX
 from trimtab.kube.kinds.pods import Pod
@@ -262,6 +263,8 @@ async def take_snapshot(
     found, problem = (
         await read_operator_config(client, operator_namespace) if operator_namespace else (None, "")
     )
+    if found and not problem:
+        found, problem = await _apply_emergency_stop(client, operator_namespace, found)
     config = found or (
         OperatorConfig(namespace=operator_namespace) if operator_namespace else OperatorConfig()
     )
@@ -311,6 +314,19 @@ async def read_operator_config(client: Client, namespace: str) -> tuple[Operator
         ), ""
     except ConfigurationError as error:
         return OperatorConfig(namespace=namespace), str(error)
+
+
+async def _apply_emergency_stop(
+    client: Client, namespace: str, config: OperatorConfig
+) -> tuple[OperatorConfig, str]:
+    """Return the configuration in effect, and the reason why an emergency stop is not known."""
+    try:
+        stop = await client.get(CONFIG_MAPS, STOP_NAME, namespace=namespace, into=EmergencyStopWire)
+    except NotFound:
+        return config, ""
+    except Forbidden as error:
+        return config, f"an emergency stop: {error.message}"
+    return config.with_emergency_stop(stop.to_stop()), ""
 
 
 async def list_selected_uids(
