@@ -423,6 +423,26 @@ def test_chart_rejects_a_wrong_value_by_its_name(helm: Helm, value: str, named: 
         helm.render(value)
 
 
+def test_chart_refuses_roles_for_a_source_that_needs_a_cluster_role(helm: Helm) -> None:
+    for setting in (
+        "metricsSource.provider=kubelet",
+        "metricsProvider=kubelet",
+        "additionalMetricsSources[0].provider=kubelet",
+    ):
+        with pytest.raises(HelmError, match="watchNamespaces: the source kubelet reads nodes"):
+            helm.render("operator.config.watchNamespaces={shop}", f"operator.config.{setting}")
+
+
+def test_only_the_dashboard_adds_a_cluster_role_to_roles_and_the_values_say_so(helm: Helm) -> None:
+    rendered = helm.render(
+        "crds.install=false", "operator.config.watchNamespaces={shop}", "operator.dashboard=true"
+    )
+    (role,) = [each for each in rendered if each["kind"] == "ClusterRole"]
+    assert role["metadata"]["name"] == "trimtab-dashboard"
+    for page in ("charts/trimtab/values.yaml", "docs/how-to/multi-tenancy.md"):
+        assert "ClusterRole `trimtab-dashboard`" in (CHART.parents[1] / page).read_text()
+
+
 def test_chart_installs_upgrades_and_uninstalls_without_remains(cluster: Cluster, helm: Helm) -> None:
     had_kinds = cluster.has("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/intents.trimtab.io")
     kinds = f"crds.install={'false' if had_kinds else 'true'}"  # another test's may be there
