@@ -203,6 +203,33 @@ async def test_other_sites_can_neither_log_a_viewer_in_nor_act(
         assert await act(browser, url, csrf, **{"Sec-Fetch-Site": "same-origin", "Origin": "null"}) == 200
 
 
+@pytest.mark.parametrize(
+    ("origin", "host", "status"),
+    [
+        ("https://127.0.0.1", "127.0.0.1", 303),
+        ("https://127.0.0.1", "127.0.0.1:443", 303),
+        ("http://127.0.0.1", "127.0.0.1:80", 303),
+        ("http://127.0.0.1:80", "127.0.0.1", 303),
+        ("http://[::1]", "[::1]:80", 303),
+        ("http://127.0.0.1", "127.0.0.1:443", 403),
+        ("https://127.0.0.1", "127.0.0.1:80", 403),
+        ("http://127.0.0.1:8080", "127.0.0.1:80", 403),
+        ("https://dashboard.example", "127.0.0.1", 403),
+    ],
+)
+async def test_default_port_of_an_origin_may_be_left_out(
+    browser: aiohttp.ClientSession, origin: str, host: str, status: int
+) -> None:
+    """A proxy may add the port to the header Host, or put the name of the Service there."""
+    async with serve_dashboard(build_app(_Writable(), WithdrawnRight()), "127.0.0.1:0") as url:
+        headers = {"Origin": origin, "Host": host}
+        async with browser.post(
+            f"{url}/login", data={"token": TOKEN}, headers=headers, allow_redirects=False
+        ) as answer:
+            assert answer.status == status
+            assert ("a proxy in front must keep the header Host" in await answer.text()) is (status == 403)
+
+
 def test_login_limiter_counts_a_network_of_ipv6_as_one_sender() -> None:
     limiter = sessions.LoginLimiter(clock=lambda: 0.0)
     tries = [limiter.may_try(f"2001:db8:1:2:{number:x}::{number:x}%eth0") for number in range(1000)]

@@ -33,6 +33,10 @@ from trimtab.web.sessions import (
 MAX_CONCURRENT_REVIEWS = 4
 """The tokens that are reviewed at a time: the operator's own requests share the rate limit of its client."""
 STATIC = Path(__file__).parent / "static"
+_FOREIGN_REQUEST = (
+    "this request did not come from a page of this dashboard; reload the page; "
+    "a proxy in front must keep the header Host"
+)
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 """The host names of a browser on this machine; rejecting other names prevents DNS rebinding."""
 
@@ -200,9 +204,7 @@ class _SessionGuard:
             if session is None:
                 raise PageError(401, "the session has expired; reload the page")
             if not is_same_origin(request, session):
-                raise PageError(
-                    403, "this request did not come from a page of this dashboard; reload the page"
-                )
+                raise PageError(403, _FOREIGN_REQUEST)
             # An action that has begun is finished and recorded, although its viewer closed the page.
             return await asyncio.shield(_run_in_session(handler, request, session))
 
@@ -218,7 +220,7 @@ class _SessionGuard:
             return _redirect("/")
         # Another site could log the viewer in under an account of its own, and read what the viewer then does.
         if not is_from_own_page(request):
-            raise PageError(403, "this request did not come from a page of this dashboard; reload the page")
+            raise PageError(403, _FOREIGN_REQUEST)
         form = await read_form(request)
         address = request.remote or ""
         if not self._logins.may_try(address):

@@ -23,6 +23,8 @@ from trimtab.web.auth import Access, Viewer
 COOKIE = "trimtab-session"
 HEADER = "X-CSRF-Token"
 SESSION_SECONDS = 8 * 3600.0
+_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
+"""The port by scheme that browsers leave out of an origin, and proxies may add to the header Host."""
 MAX_SESSIONS = 10_000
 """The number of sessions at a time; beyond it the oldest is dropped."""
 MAX_SESSIONS_PER_VIEWER = 100
@@ -197,7 +199,9 @@ def is_from_own_page(request: web.Request) -> bool:
     # Old browsers send the origin only.
     site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
     if site is None and origin is not None:
-        return origin.partition("://")[2] == request.host
+        scheme, _, place = origin.partition("://")
+        port = _DEFAULT_PORTS.get(scheme, "")
+        return place.removesuffix(port) == request.host.removesuffix(port)
     return site in {None, "same-origin"}
 
 
