@@ -7,6 +7,7 @@ import pytest
 
 from harness.cluster.port import ApiServer
 from trimtab.kube.auth import load_connection
+from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.rest.client import Client
 from trimtab.scan.cluster_snapshot import ClusterSnapshot, take_snapshot
 
@@ -66,3 +67,19 @@ async def test_snapshot_knows_the_emergency_stop(cluster: ApiServer, home: str) 
     found = await snapshot(cluster, home)
     assert found.errors_by_resource == {}
     assert "stopped by ann" in found.config.freeze_reason
+
+
+async def test_snapshot_lists_the_intents(cluster: ApiServer, home: str) -> None:
+    intent = {
+        "apiVersion": "trimtab.io/v1alpha1",
+        "kind": "Intent",
+        "metadata": {"name": "fast"},
+        "spec": {
+            "targetRef": {"kind": "Deployment", "name": "web"},
+            "objectives": [{"name": "p99", "value": 20, "measuredBy": "p99"}],
+        },
+    }
+    cluster.call("POST", f"/apis/trimtab.io/v1alpha1/namespaces/{home}/intents", intent)
+    found = await snapshot(cluster, home)
+    assert found.intents
+    assert str(found.intents.controlling_intent(WorkloadKey("Deployment", home, "web"))) == f"{home}/fast"

@@ -7,6 +7,7 @@ from typing import cast
 import numpy as np
 import pytest
 
+from harness.e2e.intent_loop import intent
 from lab.simulator.scenes import GIB, MIB, scene, sized, workload
 from trimtab.api import Duration
 from trimtab.api.meta import LabelSelector, LabelSelectorOperator, LabelSelectorRequirement
@@ -24,6 +25,7 @@ from trimtab.api.optimizationpolicy import (
 from trimtab.api.quantity import Quantity
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.rest.client import Client
+from trimtab.kube.rest.resources import INTENTS
 from trimtab.lab.simulator.scenario import Scenario
 from trimtab.lab.simulator.simulation import Simulation
 from trimtab.prices import CPU_HOUR, GIB_HOUR
@@ -89,7 +91,14 @@ async def scan(
         window=simulation.now - simulation.world.start,
         step=simulation.step,
     )
-    snapshot = ClusterSnapshot(simulation.cluster_state, [None], {}, {}, config.model_copy(update=settings))
+    snapshot = ClusterSnapshot(
+        simulation.cluster_state,
+        [None],
+        {},
+        {},
+        config.model_copy(update=settings),
+        intents=simulation.operator.intent_index,
+    )
     running = Scan(CLIENT, source, request)
     selection = await running.select(snapshot)
     plan = await running.plan(selection)
@@ -233,3 +242,26 @@ async def test_scan_follows_no_policy_in_a_namespace_that_the_operator_does_not_
     assert {one.key.name: one.policy for one in elsewhere.workloads} == dict.fromkeys(
         ("web", "short", "idle")
     )
+
+
+async def test_scan_names_the_intent_that_controls_the_size() -> None:
+    auto = OptimizationPolicySpec(
+        selector=selecting("short"),
+        mode=PolicyMode.AUTO,
+        metrics_config=MetricsConfig(minimum_history=Duration.parse("1h")),
+    )
+    async with Simulation(varied_scenario(), policies={"auto": auto}, history_seconds=DAY) as simulation:
+        await simulation.run(2 * simulation.step)
+        (namespace,) = {each.namespace for each in simulation.cluster_state.list_workloads()}
+        objective = {"name": "p99", "value": 20, "measuredBy": "p99"}
+        for name in ("web", "short"):
+            simulation.informers.put(
+                INTENTS, intent(name, objectives=[objective], namespace=namespace, target=name)
+            )
+        found = await scan(simulation)
+        ignoring = await scan(simulation, ignore_policies=True)
+    obstacles = {one.key.name: one.operator_obstacle for one in found.workloads}
+    assert obstacles["web"] == f"Intent {namespace}/web controls its size"
+    assert obstacles["short"].startswith(f"Intent {namespace}/short controls the size of this workload")
+    assert "Intent" not in obstacles["idle"]
+    assert not any("Intent" in one.operator_obstacle for one in ignoring.workloads)

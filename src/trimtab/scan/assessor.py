@@ -19,6 +19,7 @@ from trimtab.kube.kinds.pod_requests import BEST_EFFORT, qos_class
 from trimtab.kube.kinds.pods import Container, Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.operator.cluster_state import ClusterState
+from trimtab.operator.intent_index import CompetingControllers
 from trimtab.operator.paid_pods import count_paid_pods
 from trimtab.operator.policy.recommend import recommend_under_policy
 from trimtab.operator.policy.resolver import EffectivePolicy, PolicyResolver, resolve_hold
@@ -71,6 +72,8 @@ class ScanPolicies:
     can_resize_in_place: bool = True
     replacing_spec: StrategySpec | None = None
     """The strategy spec that replaces those of all policies, by the user's choice."""
+    controllers: CompetingControllers | None = None
+    """What else may control the size of a workload; None if policies are ignored."""
 
     def resolve(self, workload: Workload) -> EffectivePolicy | None:
         """Return the policy that the operator sizes a workload by; None if there is none."""
@@ -78,6 +81,10 @@ class ScanPolicies:
             return None
         watched = self.resolver.config.watch_namespaces
         return self.resolver.resolve(workload) if not watched or workload.namespace in watched else None
+
+    def find_intent(self, workload: Workload) -> str:
+        """Return the name of the Intent that controls the size of a workload; empty if none does."""
+        return self.controllers.controlling_intent_name(workload.key) if self.controllers else ""
 
     def strategy_spec(self, policy: EffectivePolicy) -> StrategySpec:
         """Return the strategy spec of a policy; a scan has one source, so that of the policy does not count."""
@@ -87,7 +94,13 @@ class ScanPolicies:
         """Return how new pods get the size of a workload."""
         if policy is None or self.resolver is None:
             return NOT_SYNCED
-        return self.resolver.pod_sync(workload, policy, pods, can_resize_in_place=self.can_resize_in_place)
+        return self.resolver.pod_sync(
+            workload,
+            policy,
+            pods,
+            intent=self.find_intent(workload),
+            can_resize_in_place=self.can_resize_in_place,
+        )
 
 
 class Assessor:
@@ -128,6 +141,7 @@ class Assessor:
         )
         if reason := _skip_reason(recommendation, observed):
             return SkippedWorkload(workload.key, reason, self._state.list_owned(workload))
+        intent = self._policies.find_intent(workload)
         running = max((each.usage.pods for each in observed.values()), default=0.0)
         instances = count_paid_pods(workload, len(pods) or workload.replicas, running=running)
         containers = tuple(
@@ -144,8 +158,10 @@ class Assessor:
             cost=instances * sum(self._prices.price_requests(each.current) for each in containers),
             operator_obstacle=self._find_blocked_reason(workload, policy, containers)
             if policy
-            else _find_operator_obstacle(workload, containers)
+            else (intent and f"Intent {intent} controls its size")
+            or _find_operator_obstacle(workload, containers)
             or _find_young(containers, [each.evidence for each in observed.values()]),
+            intent=intent,
             policy=self._describe_policy(policy) if policy else None,
         )
 
@@ -171,6 +187,7 @@ class Assessor:
             workload,
             config,
             vpa=self._state.active_vpa(workload.key),
+            intent=self._policies.find_intent(workload),
             hold=resolve_hold(workload, config),
         )
 

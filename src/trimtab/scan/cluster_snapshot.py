@@ -32,6 +32,7 @@ from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.discovery import Discovery, discover
 from trimtab.kube.rest.resources import (
     CONFIG_MAPS,
+    KPI_PROFILES,
     NAMESPACES,
     NODE_QOS_POLICIES,
     OPTIMIZATION_POLICIES,
@@ -41,10 +42,12 @@ from trimtab.kube.rest.resources import (
 from trimtab.operator.cluster_state import RUNNING_PODS, STANDALONE_REPLICA_SETS, ClusterState
 from trimtab.operator.config.loader import ConfigurationError, FieldPath, load_configuration
 from trimtab.operator.config.model import OperatorConfig
+from trimtab.operator.intent_index import IntentIndex
 from trimtab.scan.model import POLICY_INPUTS
 
 ALL_NAMESPACES = (None,)
 """The namespaces to list in one request for the whole cluster."""
+_UNUSED_RESOURCES = frozenset({NODE_QOS_POLICIES, KPI_PROFILES})
 _NAME = re.compile("[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
@@ -62,6 +65,8 @@ class ClusterSnapshot:
     config: OperatorConfig = field(default_factory=OperatorConfig)
     """The configuration of the cluster's operator; the default one if there is none."""
     can_resize_in_place: bool = True
+    intents: IntentIndex | None = None
+    """The Intents, which control the size of their targets; None if they are not known."""
 
 
 CONFIG_MAP_NAME = "trimtab-operator"
@@ -71,7 +76,7 @@ _UNUSED_SETTINGS: Sequence[FieldPath] = (
     ("metricsSource",),
     ("additionalMetricsSources",),
     ("learning", "step"),  # it depends on the source
-    ("intents",),
+    *(("intents", name) for name in ("planner", "planners", "actuators", "plugins")),
 )
 """The settings that no scan uses; they may name plugins that only the operator's image has."""
 
@@ -128,7 +133,7 @@ class ListedInformers:
         """Return a cache that the next list fills; that of a resource which no scan uses stays empty."""
         del optional
         cache: Cache[R] = Cache(indexes)
-        if resource != NODE_QOS_POLICIES and (self._operator_namespace or resource not in POLICY_INPUTS):
+        if resource not in _UNUSED_RESOURCES and (self._operator_namespace or resource not in POLICY_INPUTS):
             self._listings.append(_Listing(resource, projection, scope or Scope(), cache))
         return cache
 
@@ -274,7 +279,9 @@ async def take_snapshot(
         operator_namespace=operator_namespace,
         reserved_weight=lambda: config.limits.reserved_weight,
     )
+    intents = IntentIndex(informers)
     await informers.wait_synced()
+    intents.limit_namespaces(config.intents.max_per_namespace)
     for name in namespaces or ():
         if name not in informers.forbidden_namespaces and not _is_used(state, name):
             await _check_exists(client, name)
@@ -290,6 +297,7 @@ async def take_snapshot(
         errors,
         config,
         not informers.has_policies or await supports_in_place_resize(client),
+        intents,
     )
 
 

@@ -13,15 +13,15 @@ from typing import Any
 from trimtab.api.quantity import ResourceName
 from trimtab.kube.kinds.pods import Pod, Resources, Role
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
-from trimtab.kube.rest.resources import CONFIG_MAPS, NAMESPACES, OPTIMIZATION_POLICIES, VPAS
+from trimtab.kube.rest.resources import CONFIG_MAPS, INTENTS, NAMESPACES, OPTIMIZATION_POLICIES, VPAS
 from trimtab.scan.pricing import NodeBill, ResourcePrices
 from trimtab.scan.risk import Risk, Severity
 from trimtab.scan.usage_model import UsageTotals
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.recommendation import Recommendation
 
-POLICY_INPUTS = frozenset({NAMESPACES, OPTIMIZATION_POLICIES, VPAS})
-"""The resources that decide which policy applies to a workload; they are listed where Trimtab is installed."""
+POLICY_INPUTS = frozenset({NAMESPACES, OPTIMIZATION_POLICIES, VPAS, INTENTS})
+"""The resources that decide who sizes a workload; they are listed where Trimtab is installed."""
 
 SHORT_KINDS = {
     "Deployment": "deploy",
@@ -97,6 +97,8 @@ class WorkloadFinding:
     operator_obstacle: str = ""
     """The reason why the operator, by the workload's policy or else by a default one, leaves the requests unchanged; empty if it
     changes them."""
+    intent: str = ""
+    """The Intent that controls the size of the workload; empty if none does."""
     policy: AppliedPolicy | None = None
     """The policy of the cluster that the recommendation follows; None if no policy selects the workload."""
 

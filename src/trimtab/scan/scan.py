@@ -15,6 +15,7 @@ from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey, qualify_kind
 from trimtab.kube.rest.client import Client
 from trimtab.operator.cluster_state import ClusterState
+from trimtab.operator.intent_index import CompetingControllers
 from trimtab.operator.kernels import SHIPPED_STRATEGIES, load_kernels
 from trimtab.operator.policy.resolver import PolicyResolver
 from trimtab.recommender.cohort import StrategySpec
@@ -265,6 +266,9 @@ class Scan:
             else None,
             snapshot.can_resize_in_place,
             spec if request.replaces_strategies else None,
+            CompetingControllers(snapshot.state, snapshot.intents, lambda: snapshot.config)
+            if request.operator_namespace
+            else None,
         )
 
     def _adapt_spec(self, spec: OptimizationPolicySpec) -> OptimizationPolicySpec:

@@ -67,11 +67,15 @@ def test_diff_names_the_policy_and_what_keeps_the_operator_from_a_change(
 ) -> None:
     held, web, unselected, _ = example_findings()
     held = replace(held, policy=POLICY, operator_obstacle="held by bob")
-    scans(monkeypatch, scan_result(held, replace(web, policy=POLICY), unselected))
+    targeted = replace(
+        workload_finding("fast", *web.containers), intent="shop/fast", operator_obstacle="an Intent"
+    )
+    scans(monkeypatch, scan_result(held, replace(web, policy=POLICY), unselected, targeted))
     assert run(["diff"]) == 1
     said = capsys.readouterr().err
     assert "Policy shop/floor (strategy trimtab) sizes shop/deploy/killed, shop/deploy/web." in said
     assert "The operator leaves shop/deploy/killed unchanged: held by bob." in said
+    assert "The operator leaves shop/deploy/fast unchanged: an Intent." in said
     assert "held-back" not in said, "no policy selects it, so no operator matters to it"
 
 

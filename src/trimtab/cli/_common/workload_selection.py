@@ -63,8 +63,6 @@ class WorkloadSelection:
         )
         found = await scan_options.scan(selected, context=self.context)
         _check_policies(found, writing)
-        for line in list_gaps(found):
-            print_message(line)
         findings = [each for each in found.workloads if not wanted or _is_selected(each, wanted)]
         skipped = [each for each in found.skipped if not wanted or _is_selected(each, wanted)]
         seen: list[WorkloadFinding | SkippedWorkload] = [*findings, *skipped]
@@ -76,6 +74,8 @@ class WorkloadSelection:
                 )
             if not matches_any(meant[0].key, [each]):
                 print_message(f"{each.namespace}/{each.kind}/{each.name}: belongs to {meant[0].key}")
+        for line in list_gaps(found):
+            print_message(line)
         _print_skipped(skipped, findings)
         young = [one for one in findings if one.observed_seconds < LEAST_HISTORY and not force]
         for one in young:
@@ -90,7 +90,7 @@ class WorkloadSelection:
                 f"no workload has enough usage for a recommendation: {count} skipped, for the reasons above"
             )
         changed = [(one, change) for one in judged if (change := build_change(one))]
-        for line in list_operator_notes(one for one, _ in changed if one.policy):
+        for line in list_operator_notes(one for one, _ in changed if one.policy or one.intent):
             print_message(line)
         return [change for _, change in changed]
 
