@@ -9,11 +9,28 @@ import pytest
 from harness.builders.records import workload
 from trimtab.actuation.change_annotations import CHANGE_ANNOTATION, RECOMMENDATION_ANNOTATION
 from trimtab.kube.kinds.workloads import WorkloadKey
-from trimtab.kube.rest.resources import DEPLOYMENTS
+from trimtab.kube.rest.resources import DEPLOYMENTS, HPAS, LIMIT_RANGES, OPTIMIZATION_POLICIES, Resource
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.testing import FakeInformerSet
 
 OLD = {RECOMMENDATION_ANNOTATION: "298Mi"}
+
+
+@pytest.mark.parametrize(
+    ("resource", "namespace"), [(HPAS, "shop"), (LIMIT_RANGES, "shop"), (OPTIMIZATION_POLICIES, "system")]
+)
+def test_records_are_outdated_where_what_bounds_a_workload_is_not_watched(
+    resource: Resource, namespace: str
+) -> None:
+    informers = FakeInformerSet()
+    state = ClusterState(informers, operator_namespace="system")
+    assert state.outdated_reason(workload()) == ""
+    informers.forbid(resource, namespace)
+    assert state.outdated_reason(workload()).startswith(
+        f"{resource} in namespace {namespace} cannot be watched"
+    )
+    other = state.outdated_reason(workload(namespace="lab"))
+    assert bool(other) is (namespace == "system")
 
 
 @pytest.mark.parametrize(

@@ -189,9 +189,10 @@ class ClusterState:
         """Return why the records of a workload and its pods are not kept current; empty if they are."""
         errors = self.errors_by_resource()
         names = [str(each) for each in (workload.resource, PODS)]
-        # Of a namespace that may be read in part, even a competing controller may be unknown.
-        known = (workload.resource, PODS, OPTIMIZATION_POLICIES, VPAS, INTENTS)
+        # Of a namespace that may be read in part, even a competing controller or a bound may be unknown.
+        known = (workload.resource, OPTIMIZATION_POLICIES, VPAS, INTENTS, *_BOUNDS)
         names += [name_in_namespace(each, workload.namespace) for each in known]
+        names.append(name_in_namespace(OPTIMIZATION_POLICIES, self._operator_namespace))
         lost = (name for name in names if name in errors)
         return next((f"{name} cannot be watched: {errors[name]}" for name in lost), "")
 

@@ -19,7 +19,15 @@ from trimtab.kube.kinds.custom import IntentRecord
 from trimtab.kube.kinds.hpas import AutoscalerTarget, HorizontalPodAutoscaler, UtilizationTarget
 from trimtab.kube.kinds.pods import ContainerTermination, Resources
 from trimtab.kube.kinds.vpas import VerticalPodAutoscaler
-from trimtab.kube.rest.resources import HPAS, INTENTS, LIMIT_RANGES, RESOURCE_QUOTAS, VPAS, Resource
+from trimtab.kube.rest.resources import (
+    DEPLOYMENTS,
+    HPAS,
+    INTENTS,
+    LIMIT_RANGES,
+    RESOURCE_QUOTAS,
+    VPAS,
+    Resource,
+)
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.intents.safe_sizes import SafeSize
 
@@ -132,6 +140,18 @@ async def test_controller_changes_nothing_where_bounds_cannot_be_read(
         await found.run_cycles(8)
         assert (found.cpu_limits, len(one.pods_by_name)) == ({500}, 2)
         assert f"{resource} is forbidden in shop" in str(found.status())
+
+
+async def test_controller_does_not_scale_by_what_is_outdated(tmp_path: Path) -> None:
+    """Scaling was the only action that went on, here for a namespace whose Role was taken away."""
+    up = {"name": "up", "value": 0.9999, "measuredBy": "up"}
+    answers: dict[str, Value] = {"cpu_usage": 0.1, "working_set": 200 * MIB}
+    one, profiles = world(replicas=1), [profile("up", type="availability")]
+    async with bed(one, [intent(objectives=[up])], profiles, answers, folder=tmp_path) as found:
+        found.informers.forbid(DEPLOYMENTS, "shop")
+        await found.run_cycles(20)
+        assert len(one.pods_by_name) == 1
+        assert "deployments.apps in namespace shop cannot be watched" in str(found.status())
 
 
 @pytest.mark.parametrize("resource", [HPAS, LIMIT_RANGES, VPAS, INTENTS], ids=str)

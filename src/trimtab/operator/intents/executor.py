@@ -218,6 +218,8 @@ class PlanExecutor:
         # A new workload of the same name has another load: the plan was not made for it.
         if present is None or present.uid != workload.uid:
             return "the workload no longer exists"
+        if why := self._records.outdated_reason(present):
+            return _TransientRefusal(why)
         if present.replicas != state.replicas:
             return f"somebody scaled the workload to {present.replicas} since the plan; Trimtab plans again"
         try:
@@ -237,6 +239,8 @@ class PlanExecutor:
         assert state is not None
         if present is None or present.uid != workload.uid:
             return "the workload no longer exists"
+        if why := self._records.outdated_reason(present):
+            return _TransientRefusal(why)
         mark = start_options_change(
             present,
             PodOptions(after.cache_class, after.power_profile),
