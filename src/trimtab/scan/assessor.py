@@ -19,7 +19,7 @@ from trimtab.kube.kinds.pod_requests import BEST_EFFORT, qos_class
 from trimtab.kube.kinds.pods import Container, Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.operator.cluster_state import ClusterState
-from trimtab.operator.intent_index import CompetingControllers
+from trimtab.operator.intent_index import IntentIndex
 from trimtab.operator.paid_pods import count_paid_pods
 from trimtab.operator.policy.recommend import recommend_under_policy
 from trimtab.operator.policy.resolver import EffectivePolicy, PolicyResolver, resolve_hold
@@ -72,8 +72,8 @@ class ScanPolicies:
     can_resize_in_place: bool = True
     replacing_spec: StrategySpec | None = None
     """The strategy spec that replaces those of all policies, by the user's choice."""
-    controllers: CompetingControllers | None = None
-    """What else may control the size of a workload; None if policies are ignored."""
+    intents: IntentIndex | None = None
+    """The Intents of the cluster; None if they are not known."""
 
     def resolve(self, workload: Workload) -> EffectivePolicy | None:
         """Return the policy that the operator sizes a workload by; None if there is none."""
@@ -84,7 +84,10 @@ class ScanPolicies:
 
     def find_intent(self, workload: Workload) -> str:
         """Return the name of the Intent that controls the size of a workload; empty if none does."""
-        return self.controllers.controlling_intent_name(workload.key) if self.controllers else ""
+        if self.resolver is None or self.intents is None or not self.resolver.config.intents.enabled:
+            return ""
+        found = self.intents.controlling_intent(workload.key)
+        return str(found) if found else ""
 
     def strategy_spec(self, policy: EffectivePolicy) -> StrategySpec:
         """Return the strategy spec of a policy; a scan has one source, so that of the policy does not count."""

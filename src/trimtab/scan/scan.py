@@ -15,7 +15,6 @@ from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey, qualify_kind
 from trimtab.kube.rest.client import Client
 from trimtab.operator.cluster_state import ClusterState
-from trimtab.operator.intent_index import CompetingControllers
 from trimtab.operator.kernels import SHIPPED_STRATEGIES, load_kernels
 from trimtab.operator.policy.resolver import PolicyResolver
 from trimtab.recommender.cohort import StrategySpec
@@ -266,9 +265,7 @@ class Scan:
             else None,
             snapshot.can_resize_in_place,
             spec if request.replaces_strategies else None,
-            CompetingControllers(snapshot.state, snapshot.intents, lambda: snapshot.config)
-            if request.operator_namespace
-            else None,
+            snapshot.intents,
         )
 
     def _adapt_spec(self, spec: OptimizationPolicySpec) -> OptimizationPolicySpec:
