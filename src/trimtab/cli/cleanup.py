@@ -68,7 +68,7 @@ class Found(NamedTuple):
     resized: list[str]
     """The workloads whose sizes may differ from their templates."""
     kept: list[str]
-    """What stays, because people wrote it."""
+    """The objects that stay, because people wrote them."""
 
 
 def cleanup(

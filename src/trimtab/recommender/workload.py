@@ -128,7 +128,7 @@ POD_LEVEL_RESOURCES = (
     " instead"
 )
 MAX_CONTAINERS = 200
-"""The containers of a pod above which it is not sized: each is compared with all others, and an object has room for thousands."""
+"""The most containers of a pod that is sized: each is compared with all others, and an object may have thousands."""
 _TOO_MANY_CONTAINERS = (
     f"The pods have more than {MAX_CONTAINERS} containers, which Trimtab does not size; use several pods"
 )

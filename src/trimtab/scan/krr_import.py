@@ -42,7 +42,7 @@ ELSEWHERE = {
 class ImportedCommand(NamedTuple):
     policy: dict[str, Any]
     notes: tuple[str, ...]
-    """What the policy cannot express."""
+    """The settings that the policy cannot express."""
 
 
 def convert_command(command: str) -> ImportedCommand:

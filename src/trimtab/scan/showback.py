@@ -21,7 +21,7 @@ class GroupCost:
     cost: float = 0.0
     """The cost of their requests."""
     saving: float = 0.0
-    """What their recommendations save, less what they add elsewhere."""
+    """The savings of their recommendations, less the cost that they add elsewhere."""
 
 
 def group_costs(workloads: Iterable[WorkloadFinding], key: str) -> list[GroupCost]:
