@@ -118,7 +118,7 @@ def replace_prices(settings: PriceSettings, given: ResourcePrices | None) -> Pri
 
 @dataclass(frozen=True, slots=True)
 class NodeBill:
-    """What the nodes cost, whatever is requested on them."""
+    """The cost of the nodes, whatever is requested on them."""
 
     count: int
     cost: float
