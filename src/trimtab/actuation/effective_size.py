@@ -222,8 +222,9 @@ def _iter_majority_containers(
     rollout.
     """
     order = {name: place for place, name in enumerate(template)}
-    # Most replicas have equal containers, so that only the newest pod of each variant has to be looked at.
-    if len({pod.containers for pod in live}) == 1:
+    alike = Counter(pod.containers for pod in live)
+    # Without a rollout all replicas have equal containers, and no vote is needed.
+    if len(alike) == 1:
         sizes = assignment.synced_size(live[0], sync)
         yield from (each for each in live[0].containers if each.role == "init")
         running = [each for each in live[0].containers if each.role != "init"]
@@ -231,9 +232,9 @@ def _iter_majority_containers(
             size = sizes[each.name]
             yield each if size == each.resources else msgspec.structs.replace(each, resources=size)
         return
-    alike = Counter(pod.containers for pod in live)
     votes: dict[str, Counter[Resources]] = {}
     latest: dict[str, Container] = {}
+    # Only the newest pod of each variant has to be looked at.
     newest = {pod.containers: pod for pod in sorted(live, key=_creation_order)}
     for pod in sorted(newest.values(), key=_creation_order):
         latest |= {each.name: each for each in pod.containers}

@@ -17,7 +17,8 @@ def count_paid_pods(workload: Workload, pods: int, *, running: float) -> float:
     """Return the number of pods that a workload pays for.
 
     Batch workloads pay for the time in which their pods run: `running` is the mean number of them since the first was
-    seen, as a scan measures it; evidence gives it by the share of time in which any ran, and the parallel pods. By present pods, a CronJob would cost nothing and then all of a month. A finished Job costs nothing.
+    seen. A scan measures it; evidence gives it by the share of time in which any ran, and the parallel pods. By present
+    pods, a CronJob would cost nothing and then all of a month. A finished Job costs nothing.
     """
     if workload.finished:
         return 0.0
