@@ -139,7 +139,7 @@ async def test_node_prices_follow_opencost_and_keep_the_last_ones() -> None:
 
 def test_parse_node_costs_reads_the_list_of_windows_of_kubecost() -> None:
     body = json.dumps({"code": 200, "data": [ASSETS["data"]]}).encode()
-    assert parse_node_costs(body) == {"a": pytest.approx(0.2)}
+    assert parse_node_costs(body).hourly == {"a": pytest.approx(0.2)}
 
 
 @pytest.mark.parametrize("body", [b'{"data": null}', b'{"data": {}}', b'{"data": [null, {}]}'])
@@ -166,7 +166,46 @@ def test_parse_node_costs_ignores_assets_that_tell_no_cost_of_one_node() -> None
         "nameless": asset(None, 1.0),
         "absurd": asset("absurd", 1e300),
     }
-    assert parse_node_costs(json.dumps({"data": data}).encode()) == {"b": pytest.approx(2.0)}
+    found = parse_node_costs(json.dumps({"data": data}).encode())
+    assert found.hourly == {"b": pytest.approx(2.0)}
+    assert found.ambiguous == ("a",)
+
+
+def two_clusters() -> dict[str, object]:
+    def asset(cluster: str, cost: float) -> dict[str, object]:
+        return {
+            "type": "Node",
+            "properties": {"name": "a", "cluster": cluster},
+            "minutes": 60,
+            "totalCost": cost,
+        }
+
+    return {"data": {"east/a": asset("east", 1.0), "west/a": asset("west", 9.0)}}
+
+
+async def test_node_prices_take_the_costs_of_the_own_cluster() -> None:
+    async def answer() -> web.Response:
+        return web.json_response(two_clusters())
+
+    async with opencost(answer) as setting:
+        cluster = ""
+        found = NodePrices(lambda: prices(setting + cluster))
+        with capture_logs() as logs:
+            await found.refresh()
+        assert found.monthly_cost(NODES[0]) == pytest.approx(730 * 0.03)
+        assert [(each["event"], each["nodes"]) for each in logs] == [("prices.opencost_ambiguous", "a")]
+        cluster = "  openCostCluster: west\n"
+        # The costs of another cluster are not used, not even until the next request.
+        assert found.monthly_cost(NODES[0]) == pytest.approx(730 * 0.03)
+        with capture_logs() as logs:
+            await found.refresh()
+        assert found.monthly_cost(NODES[0]) == pytest.approx(730 * 9.0)
+        assert logs == []
+        cluster = "  openCostCluster: north\n"
+        with pytest.raises(
+            OpenCostError, match=r"no cluster north, but east, west; set prices\.openCostCluster"
+        ):
+            await found.refresh()
 
 
 async def test_node_prices_drop_the_costs_of_an_opencost_that_is_no_longer_configured() -> None:
@@ -218,7 +257,8 @@ async def test_node_prices_go_on_whatever_url_and_answer_they_have(url: str) -> 
 
 
 async def test_node_prices_survive_any_error_of_a_refresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: bytes) -> dict[str, float]:
+    def fail(_: bytes, *, cluster: str | None) -> dict[str, float]:
+        del cluster
         raise MemoryError
 
     async def answer() -> web.Response:

@@ -13,6 +13,8 @@ from trimtab.kernel_cache import link_shipped_kernels
 from trimtab.memory_trim import limit_allocator_arenas, pause_collector
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from trimtab.operator.app import EmbeddedService
     from trimtab.operator.config.model import PriceSettings
 
@@ -102,14 +104,14 @@ def operator(
     companions = []
     if dashboard is not None:
         companions.append(
-            _build_dashboard(dashboard, dashboard_certificate, dashboard_key, live.current.prices)
+            _build_dashboard(dashboard, dashboard_certificate, dashboard_key, lambda: live.current.prices)
         )
     gc.freeze()  # these objects live until the end, so the collector need not scan them
     uvloop.run(OperatorApp(connection, live, embedded=companions).run())
 
 
 def _build_dashboard(
-    address: str, certificate: Path | None, key: Path | None, prices: "PriceSettings"
+    address: str, certificate: Path | None, key: Path | None, prices: "Callable[[], PriceSettings]"
 ) -> "EmbeddedService":
     # Imported here, because an operator without a dashboard then needs less memory.
     from trimtab.kube.auth import is_running_in_pod

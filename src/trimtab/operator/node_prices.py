@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Never
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Never
 
 import aiohttp
 import msgspec
@@ -31,6 +32,8 @@ _POLLS = 60
 """The number of these intervals for which prices are kept."""
 _TIMEOUT = aiohttp.ClientTimeout(total=30)
 _MAX_BYTES = 32 << 20
+_MAX_NAMED = 10
+"""The maximum number of nodes or clusters that a message names."""
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
 
@@ -39,6 +42,27 @@ class _Assets(msgspec.Struct, frozen=True):
 
 
 _DECODER = msgspec.json.Decoder(_Assets)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCosts:
+    """The costs of nodes that OpenCost has."""
+
+    hourly: Mapping[str, float] = field(default_factory=dict)
+    """The hourly cost by node name."""
+    ambiguous: tuple[str, ...] = ()
+    """The names that several nodes have, as in several clusters; which of their costs is meant is unknown."""
+
+
+class _Origin(NamedTuple):
+    """The OpenCost that costs come from, and the cluster there; None for all clusters."""
+
+    url: str | None = None
+    cluster: str | None = None
+
+
+def _origin(settings: PriceSettings) -> _Origin:
+    return _Origin(settings.open_cost, settings.open_cost_cluster)
 
 
 class OpenCostError(TrimtabError):
@@ -52,13 +76,13 @@ class NodePrices:
         self._settings = settings
         self._hourly: Mapping[str, float] = {}
         """The hourly cost by node name, as OpenCost has it."""
-        self._url: str | None = None
-        """The URL of the OpenCost that has these costs."""
+        self._origin = _Origin()
+        """The OpenCost, and the cluster there, that have these costs."""
 
     def monthly_cost(self, node: Node) -> float:
         """Return what a node costs a month."""
         settings = self._settings()
-        known = self._hourly.get(node.name) if settings.open_cost == self._url else None
+        known = self._hourly.get(node.name) if _origin(settings) == self._origin else None
         if known is not None:  # OpenCost knows the discounts itself
             return MONTH_HOURS * known
         return MONTH_HOURS * price_node(node, settings)
@@ -73,14 +97,24 @@ class NodePrices:
 
     async def refresh(self) -> None:
         """Read the costs of nodes from OpenCost, if it is configured; raise `OpenCostError` and keep the known ones."""
-        url = self._settings().open_cost
-        self._hourly, self._url = parse_node_costs(await _fetch(url)) if url else {}, url
+        origin = _origin(self._settings())
+        costs = (
+            parse_node_costs(await _fetch(origin.url), cluster=origin.cluster) if origin.url else NodeCosts()
+        )
+        self._hourly, self._origin = costs.hourly, origin
+        if costs.ambiguous:
+            log.warning(
+                "prices.opencost_ambiguous",
+                nodes=", ".join(costs.ambiguous[:_MAX_NAMED]),
+                count=len(costs.ambiguous),
+                fix="If several clusters have nodes of these names, set prices.openCostCluster to the name of this one",
+            )
 
     async def run(self) -> Never:
         """Refresh the prices every hour, and soon after a failure or another URL."""
         last, polls = "", 0
         while True:
-            if not polls or self._settings().open_cost != self._url:
+            if not polls or _origin(self._settings()) != self._origin:
                 problem = await self._try_refresh()
                 if problem and problem != last:
                     log.warning("prices.opencost_failed", error=problem)
@@ -112,11 +146,12 @@ def price_node(node: Node, settings: PriceSettings) -> float:
     return settings.paid_share * capacity
 
 
-def parse_node_costs(body: bytes) -> dict[str, float]:
-    """Return the hourly cost of each node in a response of OpenCost's assets API.
+def parse_node_costs(body: bytes, *, cluster: str | None = None) -> NodeCosts:
+    """Return the hourly cost of each node of a cluster, or of all, in a response of OpenCost's assets API.
 
     OpenCost may know several clusters, whose nodes share names: a node has no cost if several assets have its name.
     """
+    clusters: set[str] = set()
     try:
         data = _DECODER.decode(body).data
         # OpenCost returns one map of assets, and Kubecost a list of them, one for each part of the window.
@@ -124,14 +159,27 @@ def parse_node_costs(body: bytes) -> dict[str, float]:
         found: dict[str, dict[str, float]] = {}
         for part in parts:
             for key, asset in (part or {}).items():  # the key has the cluster and the ID of the provider
-                name = asset["properties"].get("name") if asset["type"] == "Node" else None
+                if asset["type"] != "Node":
+                    continue
+                name, its_cluster = asset["properties"].get("name"), asset["properties"].get("cluster")
+                clusters |= {its_cluster} if isinstance(its_cluster, str) else set()
+                if cluster is not None and its_cluster != cluster:
+                    continue
                 if isinstance(name, str) and (cost := _hourly_cost(asset)) is not None:
                     found.setdefault(name, {})[key] = cost
     except (*DECODE_ERRORS, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise OpenCostError(f"the response is not one of the assets API of OpenCost: {error!r}") from None
+    if cluster is not None and clusters and cluster not in clusters:
+        known = ", ".join(sorted(clusters)[:_MAX_NAMED])
+        raise OpenCostError(
+            f"OpenCost has no cluster {cluster}, but {known}; set prices.openCostCluster to one of them"
+        )
     if not found:
         raise OpenCostError("the response of OpenCost has no cost of any node; check what OpenCost monitors")
-    return {name: cost for name, costs in found.items() if len(costs) == 1 for cost in costs.values()}
+    return NodeCosts(
+        hourly={name: cost for name, costs in found.items() if len(costs) == 1 for cost in costs.values()},
+        ambiguous=tuple(sorted(name for name, costs in found.items() if len(costs) > 1)),
+    )
 
 
 def _hourly_cost(asset: Mapping[str, Any]) -> float | None:

@@ -30,7 +30,7 @@ def embed_dashboard(
     *,
     certificate: DashboardCertificate | None = None,
     in_pod: bool = False,
-    prices: PriceSettings | None = None,
+    prices: Callable[[], PriceSettings] = PriceSettings,
 ) -> EmbeddedService:
     """Build the service that serves the leader's dashboard at this address; rejects unsafe settings at once.
 
@@ -52,7 +52,7 @@ def embed_dashboard(
         backend = LiveBackend(
             views,
             name=client.connection.context,
-            prices=build_prices(prices or PriceSettings()),
+            prices=lambda: build_prices(prices()),
             reports=lambda: reports,
         )
         links = OneTimeLinks() if is_local and not in_pod else None

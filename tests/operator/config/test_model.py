@@ -190,7 +190,7 @@ def test_config_rejects_and_hides_a_password_in_the_store_url(url: str) -> None:
 
 def test_config_documents_the_fields_that_need_a_restart() -> None:
     assert set(restart_fields()) == {
-        "metrics_source", "additional_metrics_sources", "learning", "store", "namespace", "leader_election", "webhook", "address", "prices",
+        "metrics_source", "additional_metrics_sources", "learning", "store", "namespace", "leader_election", "webhook", "address",
             "watch_namespaces",
     }  # fmt: skip
 

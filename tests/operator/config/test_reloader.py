@@ -148,6 +148,15 @@ def test_reloader_delays_only_fields_that_need_a_restart(mounted_config: Mounted
     } in logged
 
 
+def test_reloader_applies_new_prices_at_once(mounted_config: Mounted) -> None:
+    live = live_from(mounted_config.path)
+    mounted_config.swap("prices: {cpu: 0.5, currency: €}\n")
+    with capture_logs() as logged:
+        live.reload()
+    assert live.current.prices.cpu == 0.5
+    assert "config.restart_required" not in [each["event"] for each in logged]
+
+
 def test_reloader_keeps_flags_and_environment_above_the_new_file(mounted_config: Mounted) -> None:
     live = ConfigReloader(
         mounted_config.path,

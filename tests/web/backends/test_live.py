@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import aiohttp
 
+from trimtab.scan.pricing import ResourcePrices
 from trimtab.web.app import build_app
 from trimtab.web.auth import LocalAccess
 from trimtab.web.backends.live import STANDBY, LiveBackend
@@ -24,3 +25,11 @@ async def test_live_backend_of_standby_replica_says_so_on_every_page() -> None:
             assert STANDBY in text, path
             assert "There are no" not in text, path
             assert "$0.00" not in text, path
+
+
+def test_live_backend_follows_changed_prices() -> None:
+    prices = ResourcePrices()
+    board = LiveBackend(lambda: None, name="test", prices=lambda: prices)
+    assert board.currency == "$"
+    prices = ResourcePrices(currency="€")
+    assert board.currency == "€"

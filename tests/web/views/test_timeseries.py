@@ -80,7 +80,7 @@ async def test_backtest_is_retried_soon_after_a_source_failure(
         source_for=lambda _: source,
         build_owner_index=lambda: PodOwnerIndex([web]),
     )
-    details = DetailCache(prices=ResourcePrices(), fresh=60.0)
+    details = DetailCache(prices=ResourcePrices, fresh=60.0)
 
     async def records(now: float) -> tuple[BacktestResult, ...]:
         (found,) = await details.get(views, view, now=now)

@@ -353,7 +353,11 @@ class PriceSettings(ApiModel):
 
     open_cost: OpenCostURL | None = None
     """The address of OpenCost's API, such as http://opencost.opencost:9003, whose costs of nodes replace those above.
-    They do not for names that nodes of several clusters share. The URL has no credentials."""
+    The URL has no credentials."""
+
+    open_cost_cluster: Annotated[str, Field(min_length=1, max_length=253)] | None = None
+    """This cluster's name in OpenCost, its CLUSTER_ID. If left out, nodes whose name several clusters have keep the costs
+    above, and the log names them."""
 
     @property
     def paid_share(self) -> float:
@@ -419,7 +423,7 @@ class OperatorConfig(ApiModel):
     """The spec of a policy for workloads that no policy selects; every policy takes precedence. Without it they are not
     sized. Its strategy also serves VerticalPodAutoscalers whose workload no policy selects."""
 
-    prices: Annotated[PriceSettings, REQUIRES_RESTART] = PriceSettings()
+    prices: PriceSettings = PriceSettings()
     """The prices by which the dashboard and the metrics show costs."""
 
     reconciliation_interval: Annotated[Duration, DurationRange("10s", "24h")] = Duration.parse("5m")

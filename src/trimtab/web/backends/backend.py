@@ -28,7 +28,11 @@ class DashboardBackend(Protocol):
     """The name of the cluster."""
     read_only_reason: str
     """The reason why nobody can act here; empty if actions are possible."""
-    currency: str
+
+    @property
+    def currency(self) -> str:
+        """The currency sign or word in front of amounts."""
+        ...
 
     @property
     def stop_reason(self) -> str:

@@ -88,7 +88,7 @@ class LiveBackend:
         *,
         name: str,
         clock: Callable[[], float] = time.time,
-        prices: ResourcePrices | None = None,
+        prices: Callable[[], ResourcePrices] = ResourcePrices,
         reports: Callable[[], Iterable[NodeReport]] = tuple,
         every: float = 60.0,
         ttl: float = 60.0,
@@ -103,8 +103,7 @@ class LiveBackend:
         self.progress: float | None = None
         self._views = views
         self._clock = clock
-        self._prices = prices or ResourcePrices()
-        self.currency = self._prices.currency
+        self._prices = prices
         self._reports = reports
         self._current_usage = CurrentUsage()
         self._trend = Trend(every=every)
@@ -116,6 +115,10 @@ class LiveBackend:
         self._overview: tuple[tuple[int, float], Overview] | None = None
         self._version_changed = asyncio.Condition()
         self.version = 1
+
+    @property
+    def currency(self) -> str:
+        return self._prices().currency
 
     # Refreshing
 
@@ -179,13 +182,13 @@ class LiveBackend:
             self._version_changed.notify_all()
 
     async def _build_view(self, views: OperatorViews) -> _ClusterView:
-        now = self._clock()
+        now, prices = self._clock(), self._prices()
         used = self._current_usage.list_current(now)
         rows: list[WorkloadRow] = []
         workloads = sorted(views.workloads.read().items())
         for begin in range(0, len(workloads), BATCH_SIZE):
             rows += [
-                build_row(workload, used, prices=self._prices, now=now)
+                build_row(workload, used, prices=prices, now=now)
                 for _, workload in workloads[begin : begin + BATCH_SIZE]
             ]
             await asyncio.sleep(0)  # a reconcile must not wait until all rows are built
@@ -245,7 +248,7 @@ class LiveBackend:
         return self._overview[1]
 
     async def _build_overview(self) -> Overview:
-        view, prices, trend = self._view, self._prices, self._trend
+        view, prices, trend = self._view, self._prices(), self._trend
         first = trend.samples[0] if trend.samples else None
         money = CostSummary(
             currency=prices.currency,
@@ -346,7 +349,7 @@ class LiveBackend:
             await self._details.get(views, view, now=now) if wait else self._details.get_known(view, now=now)
         )
         used = self._current_usage.list_current(now)
-        row = build_row(view, used, prices=self._prices, now=now)
+        row = build_row(view, used, prices=self._prices(), now=now)
         events: Sequence[HistoryEntry] = ()
         problem = ""
         try:

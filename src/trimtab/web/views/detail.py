@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
@@ -49,7 +49,7 @@ class _CachedDetail:
 class DetailCache:
     """Builds and caches the container details of workloads."""
 
-    def __init__(self, *, prices: ResourcePrices, fresh: float) -> None:
+    def __init__(self, *, prices: Callable[[], ResourcePrices], fresh: float) -> None:
         """Create a cache; `fresh` is the number of seconds for which details are cached."""
         self._prices = prices
         self._ttl = fresh
@@ -138,7 +138,7 @@ class DetailCache:
         self, trace: Trace, names: list[str], spec: OptimizationPolicySpec, *, pods: float
     ) -> dict[str, tuple[BacktestResult, ...]]:
         return {
-            name: await run_backtests(trace, place, spec, pods=pods, prices=self._prices)
+            name: await run_backtests(trace, place, spec, pods=pods, prices=self._prices())
             for place, name in enumerate(names)
         }
 
