@@ -191,7 +191,7 @@ class NodeAgent:
         self._predictor.learn(view, self.series, now)
         if qos is not None and self._can_act():
             # Without a policy everything is restored and nothing is written, evicted or adjusted.
-            policy = None if self._informer.emergency_stop else self._informer.policy
+            policy = None if self._informer.stop_reason else self._informer.policy
             await qos.run_round(view, self.series, policy.spec if policy else None)
         if self._saving.due(now):
             self._save()
@@ -211,7 +211,7 @@ class NodeAgent:
         view = self._informer.view(now)
         spare = self._predictor.estimate_reclaimable(view, self._settings.prediction)
         acts = not (self._settings.read_only or self._settings.dry_run)
-        active_policy = self._informer.policy if acts and not self._informer.emergency_stop else None
+        active_policy = self._informer.policy if acts and not self._informer.stop_reason else None
         policy_name = active_policy.name if active_policy else None
         requests = self._qos.active_requests() if self._qos and acts else ()
         return build_status(

@@ -209,6 +209,9 @@ class Metrics:
         )
         self.config_reloads.labels("rejected")  # start at 0, so that an alert sees the first increase
         self.emergency_stop = self._gauge("emergency_stop", "1 while an emergency stop is in effect")
+        self.emergency_stop_unreadable = self._gauge(
+            "emergency_stop_unreadable", "1 while the ConfigMap of an emergency stop cannot be read"
+        )
         self.webhook_reviews = self._counter(
             "webhook_reviews_total", "Admission reviews, by webhook and answer", "webhook", "answer"
         )

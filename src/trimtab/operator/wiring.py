@@ -187,7 +187,7 @@ class Operator:
 
         self.ports = ports
         self.emergency_stop = EmergencyStopWatch(ports.informers, ports.config.current.namespace)
-        self._stopped_config: tuple[OperatorConfig, EmergencyStop, OperatorConfig] | None = None
+        self._stopped_config: tuple[OperatorConfig, str, OperatorConfig] | None = None
         self.session: RunningSession | None = None
         """The leader session; None while another replica leads. Nobody then works on the changes of the cluster."""
         self.cluster_state = ClusterState(
@@ -200,6 +200,7 @@ class Operator:
         self.intent_index.on_controller_change(self._enqueue)
         self.cluster_state.policies.on_change(self._policy_changed)
         self.emergency_stop.on_change(self._emergency_stop_changed)
+        ports.metrics.emergency_stop_unreadable.set_function(lambda: 1 if self.emergency_stop.problem else 0)
         self.cluster = ports.cluster(self.cluster_state.workload_kinds)
         self.policy_resolver = PolicyResolver(self.cluster_state, config)
         self.competitors = CompetingControllers(self.cluster_state, self.intent_index, config)
@@ -225,13 +226,13 @@ class Operator:
     @property
     def config(self) -> OperatorConfig:
         """The configuration in effect; during an emergency stop it permits no change."""
-        given, stop = self.ports.config.current, self.emergency_stop.current
-        if stop is None:
+        given, reason = self.ports.config.current, self.emergency_stop.reason
+        if not reason:
             return given
         # Kept, because a new object makes the policy resolver build all policies again.
         kept = self._stopped_config
-        if kept is None or kept[0] is not given or kept[1] is not stop:
-            kept = self._stopped_config = given, stop, given.with_emergency_stop(stop)
+        if kept is None or kept[0] is not given or kept[1] != reason:
+            kept = self._stopped_config = given, reason, given.with_stop_reason(reason)
         return kept[2]
 
     def build_elector(self) -> LeaderElector | None:
@@ -260,7 +261,7 @@ class Operator:
 
         def may_change() -> bool:
             """Return True if the cluster may be changed: an emergency stop holds even between two pods of a change."""
-            return may_write() and not self.emergency_stop.current
+            return may_write() and not self.emergency_stop.reason
 
         limiter = DisruptionLimiter(self.config.disruption_limits.limits)
         # One for policies and Intents: they never write to one workload at once, and share the disruption limits.
@@ -280,6 +281,7 @@ class Operator:
             policy_resolver=resolver,
             recommender=recommender,
             config_problem=lambda: ports.config.problem,
+            stop_problem=lambda: self.emergency_stop.problem,
             may_write=may_write,
             events=ports.events,
             gauges=gauges,

@@ -334,7 +334,7 @@ async def _apply_emergency_stop(
         return config, ""
     except Forbidden as error:
         return config, f"an emergency stop: {error.message}"
-    return config.with_emergency_stop(stop.to_stop()), ""
+    return config.with_stop_reason(str(stop.to_stop())), ""
 
 
 async def list_selected_uids(

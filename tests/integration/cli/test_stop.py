@@ -81,3 +81,24 @@ def test_stop_names_the_option_where_the_namespace_does_not_exist(call: Call) ->
     code, _, error = call("stop", "--namespace", "nowhere")
     assert code == 2
     assert "there is no namespace nowhere; name that of Trimtab with --namespace" in error
+
+
+async def test_stop_is_unknown_to_an_account_that_may_not_read_it(cluster: Cluster, tmp_path: Path) -> None:
+    kubeconfig = yaml.safe_load(cluster.kubeconfig.read_text())
+    kubeconfig["users"][0]["user"] |= {"as": "nobody", "as-groups": ["system:authenticated"]}
+    (tmp_path / "config").write_text(yaml.safe_dump(kubeconfig))
+    async with Client(load_connection(kubeconfig=tmp_path / "config")) as client:
+        informers = InformerSet(client)
+        watch = EmergencyStopWatch(informers, SYSTEM_NAMESPACE)
+        assert "not known" in watch.reason
+        running = asyncio.create_task(informers.run())
+        try:
+            async with asyncio.timeout(60):
+                await informers.wait_synced()
+            assert watch.current is None
+            assert "It is not known if Trimtab was stopped" in watch.reason
+            assert "forbidden" in watch.reason
+            assert "grant list and watch on it" in watch.problem
+        finally:
+            running.cancel()
+            await asyncio.wait([running])

@@ -16,6 +16,7 @@ RULES = ROOT / "deploy" / "prometheus" / "alerts.yaml"
 CALM = {
     'trimtab_lease_leading{lease="operator",instance="a"}': "1x800",
     'trimtab_lease_leading{lease="operator",instance="b"}': "0x800",
+    "trimtab_emergency_stop_unreadable": "0x800",
     'trimtab_reconciliation_errors_total{policy="shop/web",error_type="Unreachable"}': "2x800",
     'trimtab_containers_without_samples{provider="prometheus"}': "0x700 2x20 0x80",
     'trimtab_informer_lag_seconds{resource="pods"}': "30x800",
@@ -43,6 +44,7 @@ TROUBLE = {
     ),
     "TrimtabSamplesMissing": ('trimtab_containers_without_samples{provider="prometheus"}', "0x600 2x200"),
     "TrimtabStopped": ("trimtab_emergency_stop", "1x800"),
+    "TrimtabStopUnreadable": ("trimtab_emergency_stop_unreadable", "1x800"),
     "TrimtabInformerStale": ('trimtab_informer_lag_seconds{resource="pods"}', "0+60x800"),
     "TrimtabCacheDrift": ('trimtab_informer_drift_total{resource="pods"}', "0+0.1x800"),
     "TrimtabChangesReverted": (

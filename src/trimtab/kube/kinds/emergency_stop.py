@@ -6,6 +6,7 @@ It is a ConfigMap, so that kubectl alone can create it, and needs neither a lead
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -42,10 +43,13 @@ class EmergencyStopWire(msgspec.Struct, frozen=True, gc=False):
     """The ConfigMap of an emergency stop, as sent."""
 
     metadata: MetadataWire = MetadataWire()
-    data: Mapping[str, str] | None = None
+    data: Any = None
 
     def to_stop(self) -> EmergencyStop:
-        found, data = self.metadata, self.data or {}
+        found = self.metadata
+        # Whatever it contains, it is a stop.
+        given = self.data if isinstance(self.data, Mapping) else {}
+        data = {key: text for key, text in given.items() if isinstance(text, str)}
         return EmergencyStop(
             namespace=found.namespace,
             name=found.name,
@@ -60,12 +64,14 @@ class EmergencyStopWire(msgspec.Struct, frozen=True, gc=False):
 class EmergencyStopWatch:
     """The emergency stop of one installation, as a set of informers sees it.
 
-    While the API server cannot be reached, what was seen last holds.
+    While the ConfigMap cannot be read, what was seen last holds. A process that never could read it must not change
+    anything: there may be a stop.
     """
 
     def __init__(self, informers: InformerPort, namespace: str) -> None:
+        self._informers = informers
         self._namespace = namespace
-        # Optional: where an older account may not read it, everything else goes on, and the informers report the error.
+        # Optional: where an account may not read it, the rest of the process goes on, and recommends.
         self._stops = informers.watch_resource(
             CONFIG_MAPS,
             Projection(wire_type=EmergencyStopWire, project=EmergencyStopWire.to_stop),
@@ -77,11 +83,32 @@ class EmergencyStopWatch:
             optional=True,
         )
         self.current: EmergencyStop | None = None
-        """The emergency stop in effect; None if there is none. An attribute, because every decision asks for it."""
+        """The emergency stop that was seen last; None if there is none."""
+        self._description = ""
+        self._was_read = False
         self._stops.on_change(self._read)
 
     def _read(self, _old: EmergencyStop | None, _new: EmergencyStop | None) -> None:
-        self.current = self._stops.get(STOP_NAME, self._namespace)
+        self.current = stop = self._stops.get(STOP_NAME, self._namespace)
+        self._description = str(stop) if stop else ""
+
+    @property
+    def reason(self) -> str:
+        """The reason why nothing may be changed: a stop, or that it is not known if there is one; empty if there is none."""
+        if self._description or self._was_read:
+            return self._description
+        problem = self.problem
+        self._was_read = not problem
+        if not problem:
+            return ""
+        return f"It is not known if Trimtab was stopped: {problem}"
+
+    @property
+    def problem(self) -> str:
+        """The reason why the ConfigMap cannot be read at the moment, or is not read yet; empty if there is none."""
+        why = self._informers.unsynced_reason(CONFIG_MAPS, self._namespace)
+        why = why or self._informers.errors_by_resource().get(str(CONFIG_MAPS), "")
+        return f"ConfigMap {self._namespace}/{STOP_NAME} cannot be read: {why}" if why else ""
 
     def on_change(self, listener: Callable[[EmergencyStop | None], None]) -> None:
         """Call the listener when a stop begins or ends."""

@@ -90,9 +90,9 @@ class NodeInformer:
         return select_qos_policy(dict(node.labels) if node else {}, self._policies)
 
     @property
-    def emergency_stop(self) -> EmergencyStop | None:
-        """Return the emergency stop in effect, which the agent obeys whatever the policy says."""
-        return self._emergency_stop.current if self._emergency_stop else None
+    def stop_reason(self) -> str:
+        """Return the reason why the agent changes nothing, whatever the policy says; empty if there is none."""
+        return self._emergency_stop.reason if self._emergency_stop else ""
 
     @property
     def uid(self) -> str:

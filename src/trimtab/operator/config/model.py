@@ -22,7 +22,6 @@ from trimtab.api.meta import LabelKey, LabelValue
 from trimtab.api.model import ApiModel
 from trimtab.api.optimizationpolicy import MaintenanceWindow, OptimizationPolicySpec
 from trimtab.errors import TrimtabError
-from trimtab.kube.kinds.emergency_stop import EmergencyStop
 from trimtab.kube.runtime.lease_rules import LeaseTiming
 from trimtab.operator.config.intents import IntentSettings
 from trimtab.operator.config.org_limits import OrganisationLimits
@@ -468,10 +467,10 @@ class OperatorConfig(ApiModel):
         """The description of the emergency stop in effect; empty if there is none."""
         return self._stop_reason
 
-    def with_emergency_stop(self, stop: EmergencyStop) -> Self:
-        """Return this configuration during an emergency stop."""
+    def with_stop_reason(self, reason: str) -> Self:
+        """Return this configuration during an emergency stop, or while it is not known if there is one."""
         copy = self.model_copy()
-        copy._stop_reason = str(stop)  # noqa: SLF001 - of the same class
+        copy._stop_reason = reason  # noqa: SLF001 - of the same class
         return copy
 
     @property

@@ -9,7 +9,7 @@ what they describe, and those of recommendations once per `refresh_interval`, so
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -99,6 +99,8 @@ class StatusContext:
     dry_run: bool = False
     stop_reason: str = ""
     """The description of the emergency stop in effect; empty if there is none."""
+    stop_problem: str = ""
+    """The reason why the ConfigMap of an emergency stop cannot be read; empty if there is none."""
     refresh_interval: float = math.inf
     """Seconds after which times of unchanged recommendations are brought up to date; more often, each reconcile would
     write the whole status."""
@@ -223,16 +225,26 @@ def _build_conditions(
         found.append(
             build_condition("FieldsIgnored", holds=True, reason="StrategyIgnores", message="; ".join(ignored))
         )
+    found.extend(_list_restrictions(context))
+    return found
+
+
+def _list_restrictions(context: StatusContext) -> Iterator[Document]:
+    """List the conditions about what keeps the operator from changes, or its configuration from taking effect."""
     if context.stop_reason:
         message = f"{context.stop_reason}. Until then nothing is changed, whatever the mode."
-        found.append(build_condition("Stopped", holds=True, reason="EmergencyStop", message=message))
+        yield build_condition("Stopped", holds=True, reason="EmergencyStop", message=message)
+    if context.stop_problem:
+        message = (
+            f"{context.stop_problem}. Until then, what was read last holds, and a new leader changes nothing."
+        )
+        yield build_condition("EmergencyStopUnreadable", holds=True, reason=_FORBIDDEN, message=message)
     if context.dry_run:
         message = "The operator runs with dryRun: nothing is changed, whatever the mode."
-        found.append(build_condition("DryRun", holds=True, reason="Configured", message=message))
+        yield build_condition("DryRun", holds=True, reason="Configured", message=message)
     if context.config_problem:
         message = f"The operator rejected its configuration file and keeps the last valid one: {context.config_problem}"
-        found.append(build_condition("ConfigurationRejected", holds=True, reason="Invalid", message=message))
-    return found
+        yield build_condition("ConfigurationRejected", holds=True, reason="Invalid", message=message)
 
 
 def _metrics_condition(context: StatusContext) -> Document:

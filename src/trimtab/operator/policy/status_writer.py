@@ -19,11 +19,12 @@ from prometheus_client import Gauge
 
 from trimtab.api.meta import Document
 from trimtab.api.optimizationpolicy import WorkloadState
+from trimtab.kube.cache.informer_set import GRANT_RIGHTS
 from trimtab.kube.errors import NotFound
 from trimtab.kube.kinds.policies import Policy
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.rest.object_client import ObjectClient
-from trimtab.kube.rest.resources import OPTIMIZATION_POLICIES
+from trimtab.kube.rest.resources import CONFIG_MAPS, OPTIMIZATION_POLICIES
 from trimtab.kube.runtime.event_correlator import EventType, ObjectReference
 from trimtab.kube.runtime.workqueue import WorkQueue
 from trimtab.operator.cluster_state import ClusterState
@@ -120,6 +121,7 @@ class PolicyStatusWriter:
         policy_resolver: PolicyResolver,
         recommender: Recommender,
         config_problem: Callable[[], str],
+        stop_problem: Callable[[], str],
         may_write: Callable[[], bool],
         events: EventSink,
         gauges: WorkloadGauges,
@@ -131,6 +133,7 @@ class PolicyStatusWriter:
         self._policy_resolver = policy_resolver
         self._recommender = recommender
         self._config_problem = config_problem
+        self._stop_problem = stop_problem
         self._may_write = may_write
         self._events = events
         self._gauges = gauges
@@ -254,15 +257,20 @@ class PolicyStatusWriter:
     def _build_context(self, policy: Policy) -> StatusContext:
         effective = self._policy_resolver.resolve_policy(policy)
         ingester = self._recommender.ingester_for(effective.strategy_spec)
+        errors = dict(self._cluster_state.errors_by_resource())
+        errors.pop(str(CONFIG_MAPS), None)  # these are no workloads
+        stop_problem = self._stop_problem()
         return StatusContext(
             now=self._now(),
             usage_error=ingester.last_error,
             source=ingester.name,
             first_sample_at=ingester.first_sample_at,
             unsampled=tuple(sorted(self._list_unsampled(ingester, policy))),
-            forbidden=list_forbidden(self._cluster_state.errors_by_resource()),
+            forbidden=list_forbidden(errors),
             dry_run=self._policy_resolver.config.dry_run,
             stop_reason=self._policy_resolver.config.stop_reason,
+            # Each restart of an API server interrupts the watch, which is not worth a condition.
+            stop_problem=stop_problem if GRANT_RIGHTS in stop_problem else "",
             refresh_interval=effective.reconciliation_interval,
             config_problem=self._config_problem(),
             monthly_cost=self._monthly_cost(str(policy)),
