@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 
@@ -17,23 +18,32 @@ from trimtab.node import http
 
 LARGE = b"x" * (8 << 20)
 FEW = 8
+LIMIT = 0.5
+"""Seconds in which a client has to read something."""
+NO_LIMIT = 60.0
+Serve = Callable[[float], AbstractAsyncContextManager[int]]
 
 
 @asynccontextmanager
-async def serve_operator() -> AsyncIterator[int]:
+async def serve_operator(client_seconds: float) -> AsyncIterator[int]:
     async def answer(_: web.Request) -> web.Response:
         return web.Response(body=LARGE)
 
     application = web.Application()
     application.router.add_get("/metrics", answer)
-    limits = ConnectionLimits(unread=FEW, unread_seconds=1.0)
+    limits = ConnectionLimits(unread=FEW, unread_seconds=client_seconds)
     async with serve_application(application, "127.0.0.1:0", limits=limits) as port:
         yield port
 
 
 @asynccontextmanager
-async def serve_agent() -> AsyncIterator[int]:
-    async with http.serve_http("127.0.0.1:0", {"/metrics": lambda: (200, LARGE)}) as port:
+async def serve_agent(client_seconds: float) -> AsyncIterator[int]:
+    async with http.serve_http(
+        "127.0.0.1:0",
+        {"/metrics": lambda: (200, LARGE)},
+        client_seconds=client_seconds,
+        max_connections=FEW,
+    ) as port:
         yield port
 
 
@@ -50,6 +60,7 @@ async def count_ended(clients: list[socket.socket]) -> int:
     ended = 0
     for client in clients:
         client.settimeout(5)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)  # the rest may arrive at once
         with client:
             received = 0
             try:
@@ -64,14 +75,10 @@ async def count_ended(clients: list[socket.socket]) -> int:
 
 
 @pytest.mark.parametrize("serve", [serve_operator, serve_agent])
-async def test_client_that_does_not_read_loses_its_connection(
-    serve: Callable[[], AbstractAsyncContextManager[int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(http, "_REQUEST_TIMEOUT", 1.0)
-    monkeypatch.setattr(http, "_MAX_CONNECTIONS", FEW)
-    async with serve() as port:
+async def test_client_that_does_not_read_loses_its_connection(serve: Serve) -> None:
+    async with serve(LIMIT) as port:
         clients = [await asyncio.to_thread(ask_without_reading, port) for _ in range(3 * FEW)]
-        await asyncio.sleep(2.0)  # longer than a client may take
+        await asyncio.sleep(2 * LIMIT)
         assert await count_ended(clients) == len(clients)
         async with (
             aiohttp.ClientSession() as session,
@@ -81,32 +88,27 @@ async def test_client_that_does_not_read_loses_its_connection(
 
 
 @pytest.mark.parametrize("serve", [serve_operator, serve_agent])
-async def test_only_a_few_clients_at_a_time_may_leave_responses_unread(
-    serve: Callable[[], AbstractAsyncContextManager[int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(http, "_MAX_CONNECTIONS", FEW)
-    async with serve() as port:
+async def test_only_a_few_clients_at_a_time_may_leave_responses_unread(serve: Serve) -> None:
+    async with serve(NO_LIMIT) as port:
         clients = [await asyncio.to_thread(ask_without_reading, port) for _ in range(3 * FEW)]
         await asyncio.sleep(0.3)  # until the server has sent what it can
         assert await count_ended(clients) >= 2 * FEW
 
 
 async def read_slowly(client: socket.socket) -> int:
-    """Read for longer than a client may take that does not read, and count the bytes of the response."""
+    """Read slowly for longer than a client may take that does not read, then the rest, and count the bytes."""
     client.settimeout(5)
-    received = 0
+    received, begin = 0, time.monotonic()
     while received < len(LARGE) and (piece := await asyncio.to_thread(client.recv, 1 << 16)):
         received += len(piece)
-        await asyncio.sleep(0.01)
+        if time.monotonic() < begin + 2 * LIMIT:
+            await asyncio.sleep(0.01)
     return received
 
 
 @pytest.mark.parametrize("serve", [serve_operator, serve_agent])
-async def test_slow_client_that_goes_on_reading_gets_the_whole_response(
-    serve: Callable[[], AbstractAsyncContextManager[int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(http, "_REQUEST_TIMEOUT", 1.0)
-    async with serve() as port:
+async def test_slow_client_that_goes_on_reading_gets_the_whole_response(serve: Serve) -> None:
+    async with serve(LIMIT) as port:
         with await asyncio.to_thread(ask_without_reading, port, buffer=1 << 15) as client:
             assert await read_slowly(client) >= len(LARGE)
 
@@ -114,21 +116,17 @@ async def test_slow_client_that_goes_on_reading_gets_the_whole_response(
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
 @pytest.mark.parametrize("serve", [serve_operator, serve_agent])
 def test_client_that_goes_on_reading_is_not_closed_for_those_that_do_not(
-    serve: Callable[[], AbstractAsyncContextManager[int]],
-    run: Callable[..., int],
-    monkeypatch: pytest.MonkeyPatch,
+    serve: Serve, run: Callable[..., int]
 ) -> None:
-    monkeypatch.setattr(http, "_MAX_CONNECTIONS", FEW)
-
     async def read_among_idle_clients() -> int:
-        async with serve() as port:
+        async with serve(NO_LIMIT) as port:
             with (
                 await asyncio.to_thread(ask_without_reading, port, buffer=1 << 15) as slow,
                 ExitStack() as idle,
             ):
                 reading = asyncio.create_task(read_slowly(slow))
                 for _ in range(2 * FEW):
-                    await asyncio.sleep(0.05)
+                    await asyncio.sleep(LIMIT / 10)
                     idle.enter_context(await asyncio.to_thread(ask_without_reading, port))
                 return await reading
 

@@ -16,23 +16,25 @@ from trimtab.errors import TrimtabError
 PageHandler = Callable[[], tuple[int, bytes]]
 """Returns the status and body of a page."""
 
-_REQUEST_TIMEOUT = 5.0
-"""The seconds for a request, and then those in which a client has to read some more of the response."""
 _MAX_BYTES = 8192
-_MAX_CONNECTIONS = 256
-"""The connections at a time; beyond them one with the least progress is closed."""
 _REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
 
 @asynccontextmanager
-async def serve_http(address: str, pages: dict[str, PageHandler]) -> AsyncIterator[int]:
-    """Serve these paths at `HOST:PORT` and yield the port, which matters for port 0."""
+async def serve_http(
+    address: str, pages: dict[str, PageHandler], *, client_seconds: float = 5.0, max_connections: int = 256
+) -> AsyncIterator[int]:
+    """Serve these paths at `HOST:PORT` and yield the port, which matters for port 0.
+
+    A client has `client_seconds` for its request, and then as long to read some more of the response. Beyond
+    `max_connections`, one with the least progress is closed.
+    """
     host, _, port = address.rpartition(":")
 
     connected: dict[asyncio.StreamWriter, ClientProgress] = {}  # the oldest first
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(connected) >= _MAX_CONNECTIONS:
+        if len(connected) >= max_connections:
             least = max(connected, key=lambda each: connected[each].measure_rank())
             del connected[least]
             least.transport.abort()
@@ -42,10 +44,10 @@ async def serve_http(address: str, pages: dict[str, PageHandler]) -> AsyncIterat
         is_answered = False
         try:
             with suppress(OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-                async with asyncio.timeout(_REQUEST_TIMEOUT):
+                async with asyncio.timeout(client_seconds):
                     head = await reader.readuntil(b"\r\n\r\n")
                 writer.write(_build_response(head, pages))
-                await _drain(writer, progress)
+                await _drain(writer, progress, client_seconds)
                 is_answered = True
         finally:
             connected.pop(writer, None)
@@ -64,15 +66,15 @@ async def serve_http(address: str, pages: dict[str, PageHandler]) -> AsyncIterat
         yield int(server.sockets[0].getsockname()[1])
 
 
-async def _drain(writer: asyncio.StreamWriter, progress: ClientProgress) -> None:
-    """Send what was written; raises `TimeoutError` when the client does not go on reading."""
+async def _drain(writer: asyncio.StreamWriter, progress: ClientProgress, seconds: float) -> None:
+    """Send what was written; raises `TimeoutError` when the client reads nothing for so long."""
     while True:
         progress.measure_idle()
         try:
-            async with asyncio.timeout(_REQUEST_TIMEOUT):
+            async with asyncio.timeout(seconds):
                 return await writer.drain()
         except TimeoutError:
-            if progress.measure_idle() >= _REQUEST_TIMEOUT:
+            if progress.measure_idle() >= seconds:
                 raise
 
 
