@@ -54,7 +54,13 @@ from trimtab.actuation.decide.health import (
     compare_health,
     health_since,
 )
-from trimtab.actuation.decide.observation import DesiredChange, LocalObservations, Rejection, rejection_key
+from trimtab.actuation.decide.observation import (
+    DesiredChange,
+    LocalObservations,
+    Observation,
+    Rejection,
+    rejection_key,
+)
 from trimtab.actuation.decide.revert import compute_cooldown
 from trimtab.actuation.decide.transitions import next_actions
 from trimtab.actuation.resources import SizeLimits, Sizes
@@ -400,6 +406,28 @@ def test_change_keeps_a_limit_that_cannot_be_removed_in_place() -> None:
     assert "allowRecreate" in wait_reason(
         next_actions(observation(desired_change(only), pods=[pod(sizes=limited)]))
     )
+
+
+def test_container_that_restarts_for_a_size_keeps_it_and_the_others_change() -> None:
+    """Extreme seed 6: one such container kept all others from their sizes for ever."""
+    old = {"web": Resources(400, None, 512 * MIB, 512 * MIB), "log": Resources(50, None, 64 * MIB, 64 * MIB)}
+    new = {"web": Resources(100, None, 256 * MIB, 256 * MIB), "log": Resources(30, None, 32 * MIB, 32 * MIB)}
+    one = pod(sizes=old)
+    log = msgspec.structs.replace(one.containers[1], restart_on_memory_resize=True)
+    one = msgspec.structs.replace(one, containers=(one.containers[0], log))
+    plenty = dict.fromkeys(old, MIB)
+
+    def case(wanted: Sizes, **terms: Any) -> Observation:
+        desired = desired_change(wanted, needed_memory=plenty, **terms)
+        return observation(desired, pods=[one], on=workload(template=old))
+
+    begins = start_change(case(new))
+    assert (begins.method, begins.restarts) == (UpdateMethod.IN_PLACE, False)
+    assert begins.after == {"web": new["web"], "log": Resources(30, None, 64 * MIB, 64 * MIB)}
+    assert start_change(case(new, allow_recreate=True)).after == new
+    only_log = next_actions(case({**old, "log": Resources(50, None, 32 * MIB, 32 * MIB)}))
+    assert "resizing container log restarts it (resizePolicy)" in wait_reason(only_log)
+    assert warnings(only_log) == [wait_reason(only_log)]
 
 
 # Observed

@@ -19,6 +19,7 @@ from trimtab.kube.kinds.pod_requests import qos_class
 from trimtab.kube.kinds.pods import Container, Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
 
+_RESTARTS = "resizing container {} restarts it (resizePolicy)"
 # The templates of these kinds merge by container. Other kinds may treat the list as atomic, so that applying
 # one container would remove the rest.
 _MERGED_TEMPLATES = {"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"}
@@ -39,7 +40,7 @@ class MethodChoice:
 def choose_method(observation: Observation, *, before: Sizes, after: Sizes) -> MethodChoice | Skip:
     """Return the method to get from one size to another, or the reason why there is none."""
     strategy = observation.strategy
-    containers = observation.live[0].containers if observation.live else observation.workload.containers
+    containers = _running_containers(observation)
     was, will_be = _qos_class_with(containers, before), _qos_class_with(containers, after)
     if was != will_be and strategy.keep_qos_class:
         return Skip(
@@ -57,12 +58,16 @@ def choose_method(observation: Observation, *, before: Sizes, after: Sizes) -> M
         obstacle = obstacle or "the QoS class of a running pod cannot change"
     restarts = _restarted_container(containers, before, after)
     if restarts and not observation.may_recreate:
-        obstacle = obstacle or f"resizing container {restarts} restarts it (resizePolicy)"
+        obstacle = obstacle or _RESTARTS.format(restarts)
     return (
         choose_replacement(observation, obstacle)
         if obstacle
         else _choose_in_place(observation, restarts=bool(restarts))
     )
+
+
+def _running_containers(observation: Observation) -> tuple[Container, ...]:
+    return observation.live[0].containers if observation.live else observation.workload.containers
 
 
 def _choose_in_place(observation: Observation, *, restarts: bool) -> MethodChoice:
@@ -81,10 +86,7 @@ def choose_replacement(observation: Observation, obstacle: str) -> MethodChoice 
     """Return the method that replaces pods, because of this obstacle to resizing them."""
     kind, quiet = observation.workload.kind, keeps_running_pods(observation)
     if not observation.may_recreate:
-        setting = "allowRecreateOnOOM or allowRecreate" if observation.desired.is_urgent else "allowRecreate"
-        return Skip(
-            f"{obstacle}, and updateStrategy.allowRecreate is false; set {setting} to true to replace pods"
-        )
+        return Skip(_explain_forbidden(observation, obstacle))
     if kind not in _MERGED_TEMPLATES:
         return Skip(f"{obstacle}, and Trimtab does not change the template of a {kind}; set the size there")
     if not _is_template_patchable(observation):
@@ -95,6 +97,18 @@ def choose_replacement(observation: Observation, obstacle: str) -> MethodChoice 
     if (halted := _halted_reason(observation.workload)) and not quiet:
         return Skip(f"{obstacle}, and {halted}")
     return MethodChoice(UpdateMethod.RECREATE if quiet else UpdateMethod.ROLLOUT, patches_template=True)
+
+
+def _explain_forbidden(observation: Observation, obstacle: str) -> str:
+    setting = "allowRecreateOnOOM or allowRecreate" if observation.desired.is_urgent else "allowRecreate"
+    return f"{obstacle}, and updateStrategy.allowRecreate is false; set {setting} to true to replace pods"
+
+
+def explain_restart(observation: Observation, before: Sizes, after: Sizes) -> str:
+    """Return which container would restart and what would allow it; empty if none would."""
+    possible = {name: restrict_to_fields(before[name], wanted) for name, wanted in after.items()}
+    name = _restarted_container(_running_containers(observation), before, possible)
+    return _explain_forbidden(observation, _RESTARTS.format(name)) if name else ""
 
 
 def _is_template_patchable(observation: Observation) -> bool:
@@ -126,13 +140,30 @@ def is_restart_free(containers: Iterable[Container], before: Sizes, after: Sizes
 
 
 def limit_to_in_place(observation: Observation, before: Sizes, after: Sizes) -> dict[str, Resources]:
-    """Return the part of a size that is possible in place: no field is added or removed, and no memory limit
-    is lowered where the cluster cannot do that.
+    """Return the part of a size that is possible in place: no field is added or removed, no memory limit is
+    lowered where the cluster cannot do that, and no container restarts (resizePolicy) unless pods may be replaced.
     """
     found = {name: restrict_to_fields(before[name], wanted) for name, wanted in after.items()}
+    if not observation.may_recreate:
+        found |= _keep_restarting_sizes(observation, before, found)
     while lowered := _find_lowered_limit(observation, before, found):
         found[lowered] = keep_memory_limit(before[lowered], found[lowered])
     return found
+
+
+def _keep_restarting_sizes(observation: Observation, before: Sizes, after: Sizes) -> dict[str, Resources]:
+    """Return the sizes of the containers that restart when they are resized, as far as that keeps them running.
+
+    Otherwise one such container would keep all others from their sizes for ever.
+    """
+    return {
+        each.name: Resources.from_pairs(
+            (before if each.restart_on_cpu_resize else after)[each.name].cpu,
+            (before if each.restart_on_memory_resize else after)[each.name].memory,
+        )
+        for each in _running_containers(observation)
+        if each.name in after
+    }
 
 
 def list_resizable(observation: Observation, pods: Iterable[Pod], after: Sizes) -> list[Pod]:

@@ -27,6 +27,7 @@ from trimtab.actuation.decide.health import find_future_exits, health_before
 from trimtab.actuation.decide.method import (
     MethodChoice,
     choose_method,
+    explain_restart,
     keeps_running_pods,
     limit_to_in_place,
     list_resizable,
@@ -87,6 +88,10 @@ def plan_start(observation: Observation) -> StartPlan:
     if not observation.strategy.allow_recreate and observation.workload.kind != "CronJob":
         possible = limit_to_in_place(observation, before, after)
         if possible == before:
+            if why := explain_restart(observation, before, after):
+                # After an OOM kill the reason is reported even where an earlier change did what was possible.
+                rest = after if observation.desired.is_urgent else before
+                return StartPlan(before=before, after=rest, choice=Skip(why))
             is_memory = observation.desired.memory_limits_fixed
             why = MEMORY_LIMITS_FIXED if is_memory else _explain_fixed_fields(before, after)
             return StartPlan(before=before, after=after, fixed_reason=why)

@@ -172,6 +172,8 @@ class FaultyInformers(SimulatedInformerSet):
         self._injector = injector
         self._now: Callable[[], float] = lambda: world.control_time
         self._inbox = hub.subscribe()
+        self._is_listed = False
+        """True once the caches have had everything: no process does anything before its informers are synced."""
         self._lost: set[Resource] = set()
         """The resources of which events were lost, to be listed again."""
         self._missed: dict[Resource, float] = {}
@@ -185,6 +187,10 @@ class FaultyInformers(SimulatedInformerSet):
 
     def sync(self) -> None:
         self._hub.collect()
+        if not self._is_listed:
+            self._is_listed = True
+            while self._inbox:
+                self._put(self._inbox.popleft())
         self._expire_watches()
         due, waiting = [], deque[WatchFaultEvent]()
         while self._inbox:
@@ -257,8 +263,11 @@ class FaultyInformers(SimulatedInformerSet):
             self._injector.record(fault, f"{event.resource} {event.record.name}")
             times = 2
         for _ in range(times):
-            for cache in self._caches.get(event.resource, ()):
-                if event.deleted:
-                    cache.remove(event.record)
-                else:
-                    cache.put(event.record)
+            self._put(event)
+
+    def _put(self, event: WatchFaultEvent) -> None:
+        for cache in self._caches.get(event.resource, ()):
+            if event.deleted:
+                cache.remove(event.record)
+            else:
+                cache.put(event.record)
