@@ -74,7 +74,7 @@ def test_doctor_names_missing_rights_and_the_remedy(
     code = run(["doctor", "--kubeconfig", kubeconfig])
     shown = " ".join(capsys.readouterr().out.split())
     assert code == 1
-    assert "missing in all namespaces: get, list, watch pods; get, list, watch nodes" in shown
+    assert "missing in all namespaces: list pods; list deployments.apps" in shown
     assert "ask your administrator for a role with these verbs" in shown
 
 

@@ -18,6 +18,8 @@ MANIFESTS: dict[Component, str] = {
     "dashboard": "operator/dashboard.yaml",
     "kubelet-source": "operator/kubelet-source.yaml",
     "agent": "agent/account.yaml",
+    "scan": "scan/rights.yaml",
+    "scan-policies": "scan/rights.yaml",
 }
 """The manifest of each account; other tests compare their rules with `RBAC_RULES`."""
 

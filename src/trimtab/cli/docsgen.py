@@ -138,6 +138,12 @@ _ACCOUNTS: Final[Mapping[Component, str]] = {
     "dashboard": "## Dashboard\n\nMore rules for the operator's account, by `deploy/operator/dashboard.yaml`.",
     "kubelet-source": "## Usage source kubelet\n\nMore rules for the operator's account, by "
     "`deploy/operator/kubelet-source.yaml`.",
+    "scan": "## Commands\n\n`scan`, `explain`, `diff`, `patch` and `doctor`, with `backtest` and `train` on the usage of a cluster, "
+    "read once and watch nothing: `deploy/scan/rights.yaml`. Outside the cluster, a Prometheus without a given address needs "
+    "`get` on `services/proxy` too; workloads of other API groups need `list`.",
+    "scan-policies": "Where the operator is installed, they follow its policies, by more rules of the same file. `patch "
+    "--write` needs all of them, or `--ignore-policies`.",
+    "stop": "`trimtab stop` and `trimtab resume`:",
     "agent": "## Node agent\n\nThe ServiceAccount `trimtab-agent`, by `deploy/agent/account.yaml`.",
 }
 

@@ -63,7 +63,8 @@ def doctor(
     kubeconfig
         The kubeconfig file to use instead of $KUBECONFIG or ~/.kube/config.
     process
-        The process whose permissions are checked: scan, the operator, its dashboard, or the node agent.
+        The process whose permissions are checked: the commands that read (scan; scan-policies where the operator is
+        installed), stop, the operator, its dashboard, or the node agent.
     namespace
         Check this namespace instead of the whole cluster.
     home
@@ -147,9 +148,10 @@ async def _check_cluster(client: Client) -> CheckResult:
 
 
 async def _check_rights(client: Client, process: Component, namespace: str | None, home: str) -> CheckResult:
-    missing = await find_missing_rules(
-        client, RBAC_RULES[process], namespace=namespace, system_namespace=home
-    )
+    rules = RBAC_RULES[process]
+    if process == "scan" and await list_served_resources(client, API_VERSION):
+        rules += RBAC_RULES["scan-policies"]
+    missing = await find_missing_rules(client, rules, namespace=namespace, system_namespace=home)
     where = f"in namespace {namespace}" if namespace else "in all namespaces"
     if not missing:
         return CheckResult(f"rights of {process}", "ok", f"all that it needs {where}")
@@ -181,8 +183,6 @@ async def _check_emergency_stop(client: Client, home: str) -> CheckResult:
 async def _check_metrics_server(client: Client) -> CheckResult:
     try:
         await client.request("GET", METRICS_SERVER_API, read=bytes)
-    except Forbidden:
-        return CheckResult("metrics-server", "ok", "not checked: you are not allowed to read its metrics")
     except ApiError as error:
         return CheckResult(
             "metrics-server",
@@ -237,7 +237,7 @@ async def _check_kinds(client: Client, process: Component) -> CheckResult:
     if not missing:
         return CheckResult("kinds", "ok", f"all {len(KINDS)} of {GROUP} are installed")
     found = f"not installed: {', '.join(missing)}"
-    if process == "scan":
+    if process in {"scan", "scan-policies"}:
         return CheckResult("kinds", "warning", found, "a scan needs none; the installation creates them")
     return CheckResult(
         "kinds",

@@ -224,7 +224,7 @@ class ListedInformers:
         """List a resource; record it if it is forbidden, or if it is a custom kind that the server cannot list."""
         for namespace in self._namespaces_of(listing.resource):
             try:
-                await self._fill(listing, namespace)
+                await self._fill_permitted(listing, namespace)
             except ApiError as error:
                 # Without its Deployments a cluster would look as if there were hardly anything to size.
                 if not _is_skippable(listing.resource, error):
@@ -238,6 +238,17 @@ class ListedInformers:
             self._client, resource, projection, namespace=namespace, labels=scope.labels, fields=scope.fields
         ):
             cache.put(record)
+
+    async def _fill_permitted(self, listing: _Listing, namespace: str | None) -> None:
+        """List a resource; read the namespaces that are covered one by one if a Role in each of them permits only that."""
+        try:
+            await self._fill(listing, namespace)
+        except Forbidden:
+            if listing.resource != NAMESPACES or None in self.namespaces:
+                raise
+            for name in filter(None, self.namespaces):
+                found = await self._client.get(NAMESPACES, name, into=listing.projection.wire_type)
+                listing.cache.put(listing.projection.project(found))
 
     async def _list_orphans(self, pods: Cache[Pod]) -> None:
         """List the ReplicaSets that a Deployment left behind (`--cascade=orphan`): their labels are those of owned ones."""

@@ -17,7 +17,8 @@ from trimtab.kube.rest.capabilities import is_path_served
 from trimtab.kube.rest.client import Client, Object
 from trimtab.kube.rest.resources import SERVICES
 
-METRICS_SERVER_API = "/apis/metrics.k8s.io/v1beta1/nodes"
+METRICS_SERVER_API = "/apis/metrics.k8s.io/v1beta1"
+"""The path that the server itself answers, as everybody may ask; to list nodes or pods needs rights."""
 
 MONITORING_NAMESPACES = (
     "kube-prometheus-stack",

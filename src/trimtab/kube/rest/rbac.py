@@ -15,7 +15,7 @@ from trimtab.api import GROUP
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.resources import ACCESS_REVIEWS
 
-Component = Literal["scan", "operator", "dashboard", "kubelet-source", "agent"]
+Component = Literal["scan", "scan-policies", "stop", "operator", "dashboard", "kubelet-source", "agent"]
 
 SYSTEM_NAMESPACE = "trimtab-system"
 """The namespace of our manifests."""
@@ -60,16 +60,48 @@ _WORKLOAD_RULES = (
     RbacRule("batch", "cronjobs", _READ),
 )
 
+_LIST = ("list",)
+
+# `scan`, `explain`, `diff`, `patch`, `backtest` and `train` read once, and watch nothing.
 _SCAN_RULES = (
-    RbacRule("", "pods", _READ),
-    RbacRule("", "nodes", _READ),
-    RbacRule("", "namespaces", _READ),
-    RbacRule("", "services", ("list",)),
-    RbacRule("", "limitranges", _READ),
-    RbacRule("", "resourcequotas", _READ),
-    *_WORKLOAD_RULES,
-    RbacRule("autoscaling", "horizontalpodautoscalers", _READ),
-    RbacRule("metrics.k8s.io", "pods", ("list",)),
+    *_explain(
+        "read the specs of all pods and templates, with literal values of environment variables",
+        "no access to Secrets and ConfigMaps; keep secrets out of pod specs",
+        RbacRule("", "pods", _LIST),
+        *(RbacRule(rule.group, rule.resource, _LIST) for rule in _WORKLOAD_RULES),
+    ),
+    *_explain(
+        "read them",
+        "",
+        RbacRule("", "nodes", _LIST),
+        # `get` suffices in a Role of one namespace, for commands that cover only that.
+        RbacRule("", "namespaces", ("get", "list")),
+        RbacRule("", "services", _LIST),
+        RbacRule("", "limitranges", _LIST),
+        RbacRule("", "resourcequotas", _LIST),
+        RbacRule("autoscaling", "horizontalpodautoscalers", _LIST),
+    ),
+    *_explain("read usage", "", RbacRule("metrics.k8s.io", "pods", _LIST)),
+)
+
+_SCAN_POLICY_RULES = (
+    *_explain(
+        "read them",
+        "",
+        RbacRule(GROUP, "optimizationpolicies", _LIST),
+        RbacRule(GROUP, "intents", _LIST),
+        RbacRule("autoscaling.k8s.io", "verticalpodautoscalers", _LIST),
+    ),
+    *_explain(
+        "read the policies of the operator's namespace, which apply to all namespaces",
+        "the operator's namespace",
+        RbacRule(GROUP, "optimizationpolicies", _LIST, own_namespace=True),
+    ),
+    *_explain(
+        "read the operator's configuration, and the reason of an emergency stop",
+        "the operator's namespace; by name; the configuration contains no secrets",
+        RbacRule("", "configmaps", ("get",), names=("trimtab-operator", "trimtab-stop"), own_namespace=True),
+    ),
 )
 
 _STOP_RULES = _explain(
@@ -80,6 +112,21 @@ _STOP_RULES = _explain(
 
 RBAC_RULES: dict[Component, tuple[RbacRule, ...]] = {
     "scan": _SCAN_RULES,
+    # In addition where the operator is installed: the commands follow its policies.
+    "scan-policies": _SCAN_POLICY_RULES,
+    "stop": (
+        *_explain(
+            "stop all changes",
+            "its own namespace",
+            # A creation cannot be restricted by name.
+            RbacRule("", "configmaps", ("create",), own_namespace=True),
+        ),
+        *_explain(
+            "end an emergency stop",
+            "its own namespace; by name",
+            RbacRule("", "configmaps", ("delete",), names=("trimtab-stop",), own_namespace=True),
+        ),
+    ),
     "operator": (
         *_explain(
             "read the specs of all pods, with literal values of environment variables",
