@@ -22,7 +22,15 @@ import msgspec
 from msgspec.structs import replace
 
 from trimtab.actuation.deadlines import DEADLINES
-from trimtab.actuation.resources import NO_LIMITS, ContainerName, Count, SizeLimits, Sizes, container_sizes
+from trimtab.actuation.resources import (
+    NO_LIMITS,
+    ContainerName,
+    Count,
+    SizeLimits,
+    Sizes,
+    container_sizes,
+    raise_sizes,
+)
 from trimtab.kube.errors import DECODE_ERRORS
 from trimtab.kube.kinds.pods import Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
@@ -177,18 +185,25 @@ class ChangeAnnotations(msgspec.Struct, frozen=True, kw_only=True):
     applied: AppliedSizes | None = None
     reverted: RevertRecord | None = None
 
-    def within(self, limits: SizeLimits, template: Sizes) -> ChangeAnnotations:
-        """Return the same state with all sizes that pods may get inside the limits."""
+    def within(
+        self, limits: SizeLimits, template: Sizes, *, running: Sizes | None = None
+    ) -> ChangeAnnotations:
+        """Return the same state with all sizes that pods may get inside the limits.
+
+        Those of a change under way stay if pods have as much already (`running`): lower limits would otherwise take
+        memory from pods unchecked, and a revert would not recognise them.
+        """
         if limits == NO_LIMITS:
             return self
         change, applied = self.change, self.applied
         if change is not None:
+            own = template if running is None else raise_sizes(template, running)
             change = msgspec.structs.replace(
                 change,
-                before=limits.clamp(change.before, template=template),
-                after=limits.clamp(change.after, template=template),
+                before=limits.clamp(change.before, template=own),
+                after=limits.clamp(change.after, template=own),
                 pod_overrides={
-                    uid: limits.clamp(sizes, template=template) for uid, sizes in change.pod_overrides.items()
+                    uid: limits.clamp(sizes, template=own) for uid, sizes in change.pod_overrides.items()
                 },
             )
         if applied is not None:

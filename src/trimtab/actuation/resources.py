@@ -259,6 +259,14 @@ def raise_only(current: Resources, wanted: Resources) -> Resources:
     return current.combine(wanted, at_least)
 
 
+def raise_sizes(sizes: Sizes, *others: Sizes) -> dict[str, Resources]:
+    """Return the most that a container has in any of these sizes."""
+    found = dict(sizes)
+    for other in others:
+        found |= {name: raise_only(found.get(name, size), size) for name, size in other.items()}
+    return found
+
+
 def to_manifest(resources: Resources) -> dict[str, Any]:
     """Return the resources as a manifest has them."""
     requests = _format_amounts(resources.cpu_request, resources.memory_request)

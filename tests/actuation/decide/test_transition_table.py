@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -21,6 +21,7 @@ from trimtab.actuation.decide.observation import (
     rejection_key,
 )
 from trimtab.actuation.decide.transitions import TRANSITIONS, Decision, decide
+from trimtab.actuation.resources import SizeLimits
 from trimtab.api.optimizationpolicy import MaintenanceWindow, UpdateStrategy
 from trimtab.kube.kinds.pods import Pod, PodResize, Resources
 from trimtab.kube.rest.resources import CRON_JOBS
@@ -75,6 +76,11 @@ RARE = {
         local=LocalObservations(
             rejections={rejection_key("uid-web", AFTER): Rejection("it belongs to argocd", NOW)}
         ),
+    ),
+    "LimitsLowered": observe(
+        desired=replace(desired_change(), size_limits=SizeLimits(cpu=200)),
+        change_annotations=ChangeAnnotations(change=change(Phase.PROMOTING)),
+        pods=[pod(f"web-{n}", sizes=AFTER) for n in range(5)],
     ),
     "MoveOutsideWindow": observe(
         pods=[pod(f"web-{n}", sizes=AFTER, created=NOW - 1000 + n, resize=FULL) for n in range(5)],

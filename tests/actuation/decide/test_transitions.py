@@ -48,6 +48,7 @@ from trimtab.actuation.change_annotations import (
     encode_change_annotations,
 )
 from trimtab.actuation.deadlines import DEADLINES
+from trimtab.actuation.decide.conflicts import LIMITS_LOWERED
 from trimtab.actuation.decide.health import (
     HarmSignals,
     ThrottlingSample,
@@ -1490,3 +1491,50 @@ def test_change_tolerates_replicas_that_differ_by_a_second() -> None:
     assert "minInterval" in wait_reason(
         next_actions(observation(on=workload(change_annotations=ChangeAnnotations(applied=applied))))
     )
+
+
+# The organisation's limits are lowered during a change
+
+GROWN = {"web": Resources(100, None, 64 * MIB, 768 * MIB)}
+LOWERED = SizeLimits(memory=512 * MIB)
+
+
+def limited(need: int | None = 0, sizes: Sizes = GROWN) -> DesiredChange:
+    return replace(desired_change(sizes, needed_memory={"web": need}), size_limits=LOWERED)
+
+
+@pytest.mark.parametrize("need", [0, 600 * MIB])
+def test_change_beyond_limits_that_were_lowered_is_reverted_and_takes_no_needed_memory(need: int) -> None:
+    """The pods of such a change were resized to the new limits at once, whatever they needed."""
+    began = start_change(observation(desired_change(GROWN), pods=FIVE))
+    promoting = msgspec.structs.replace(began, phase=Phase.PROMOTING, canaries=())
+    pods = five_pods(GROWN, 0, 1)
+    reverting = reverting_change(step(promoting, pods, wanted=limited(need)))
+    assert (reverting.reason, reverting.not_at_fault) == (LIMITS_LOWERED, True)
+    assert reverting.after == GROWN, "the revert recognises its pods"
+    resized = [each for each in step(reverting, pods, wanted=limited(need)) if isinstance(each, ResizePod)]
+    sizes = {each.pod.name: each.sizes["web"].memory_limit for each in resized}
+    assert sizes == dict.fromkeys(("web-0", "web-1"), max(256 * MIB, need))
+
+
+def test_change_keeps_a_size_beyond_the_limits_that_pods_had_before_it() -> None:
+    """A change of CPU lowered memory to the new limits unchecked."""
+    wanted = {"web": Resources(50, None, 64 * MIB, 512 * MIB)}
+    pods = [pod(f"web-{n}", sizes=GROWN) for n in range(3)]
+    began = start_change(observation(limited(None, wanted), pods=pods, on=workload(template={"web": SMALL})))
+    assert began.after == {"web": Resources(50, None, 64 * MIB, 768 * MIB)}, "its need is unknown"
+    some = start_change(
+        observation(limited(600 * MIB, wanted), pods=pods, on=workload(template={"web": SMALL}))
+    )
+    assert some.after["web"].memory_limit == 600 * MIB, "not below what it needs"
+    promoting = msgspec.structs.replace(began, phase=Phase.PROMOTING, canaries=())
+    resized = [each for each in step(promoting, pods, wanted=limited(None)) if isinstance(each, ResizePod)]
+    assert {each.sizes["web"].memory_limit for each in resized} == {768 * MIB}
+
+
+def test_change_gives_no_pod_more_than_the_limits_and_what_pods_have() -> None:
+    """Everyone who may annotate a workload can write such a change."""
+    vast = {"web": Resources(100, None, 64 * MIB, 4096 * MIB)}
+    forged = change(Phase.PROMOTING, before=vast, after=vast, canaries=())
+    resized = [each for each in step(forged, FIVE, wanted=limited()) if isinstance(each, ResizePod)]
+    assert {each.sizes["web"].memory_limit for each in resized} == {512 * MIB}

@@ -13,7 +13,7 @@ from trimtab.actuation.deadlines import DEADLINES
 from trimtab.actuation.decide.health import HealthComparison, compare_health, health_since
 from trimtab.actuation.decide.maintenance_windows import next_opening
 from trimtab.actuation.decide.observation import Observation, evaluated_once
-from trimtab.actuation.resources import Sizes, adds_memory, has_size, merge_sizes
+from trimtab.actuation.resources import Sizes, adds_memory, has_size, merge_sizes, raise_sizes
 from trimtab.api.fields import format_time
 from trimtab.kube.kinds.pods import Pod
 
@@ -22,6 +22,10 @@ TEMPLATE_RESET = (
     "change them in its source, or set updateStrategy.template to Never"
 )
 NO_WINDOW_OPENS = "no maintenance window ever opens: check the time zones in updateStrategy.windows"
+LIMITS_LOWERED = (
+    "the limits of the operator's configuration were lowered below the sizes of the change; a change within them "
+    "follows"
+)
 REPLACING_METHODS = frozenset({UpdateMethod.ROLLOUT, UpdateMethod.RECREATE})
 """The methods that recreate pods."""
 
@@ -50,6 +54,14 @@ def superseded_reason(observation: Observation) -> str:
     if workload.is_rolling_out and not is_our_rollout and not tolerates_rollout:
         return "somebody started a rollout of the workload during the change"
     return ""
+
+
+@evaluated_once
+def exceeds_limits(observation: Observation) -> bool:
+    """Return whether the change gives pods more than the limits of the configuration, which were lowered since."""
+    change = observation.change
+    own = raise_sizes(observation.template_sizes, change.before)
+    return observation.desired.size_limits.clamp(change.after, template=own) != change.after
 
 
 @evaluated_once

@@ -17,7 +17,14 @@ from trimtab.actuation.change_annotations import (
 from trimtab.actuation.deadlines import DEADLINES
 from trimtab.actuation.decide.health import MAX_UNAVAILABLE_SHARE, HarmSignals
 from trimtab.actuation.effective_size import PodSync, effective_sizes, live_pods
-from trimtab.actuation.resources import NO_LIMITS, SizeLimits, Sizes, container_sizes, is_in_effect
+from trimtab.actuation.resources import (
+    NO_LIMITS,
+    SizeLimits,
+    Sizes,
+    container_sizes,
+    is_in_effect,
+    raise_sizes,
+)
 from trimtab.api.optimizationpolicy import UpdateStrategy
 from trimtab.kube.kinds.pods import Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
@@ -174,9 +181,10 @@ class Observation:
     @cached_property
     def _decoded(self) -> ChangeAnnotations | UnreadableAnnotations:
         found = decode_change_annotations(dict(self.workload.annotations), uid=self.workload.uid)
-        if isinstance(found, UnreadableAnnotations):
+        if isinstance(found, UnreadableAnnotations) or self.desired.size_limits == NO_LIMITS:
             return found
-        return found.within(self.desired.size_limits, self.template_sizes)
+        running = raise_sizes({}, *(container_sizes(pod.containers) for pod in self.live))
+        return found.within(self.desired.size_limits, self.template_sizes, running=running)
 
     @property
     def unreadable_reason(self) -> str:

@@ -44,6 +44,7 @@ from trimtab.actuation.resources import (
     limit_memory_decrease,
     merge_sizes,
     raise_only,
+    raise_sizes,
     select_sizes,
 )
 from trimtab.api.fields import format_time
@@ -212,9 +213,10 @@ def _compute_sizes(observation: Observation) -> tuple[dict[str, Resources], dict
         observation.effective, observation.effective.keys() - observation.desired.excluded_containers
     )
     wanted = _limit_memory_decrease(observation, before)
-    # Annotations are read within these limits: recorded beyond them, pods would get another size than the one recorded.
-    within = observation.desired.size_limits.clamp(wanted, template=observation.template_sizes)
-    after = {name: size if size == before[name] else within[name] for name, size in wanted.items()}
+    # Annotations are read within these limits, or what pods have: recorded beyond them, pods would get another size
+    # than the one recorded. What pods have is lowered no further than is safe.
+    own = raise_sizes(observation.template_sizes, before)
+    after = observation.desired.size_limits.clamp(wanted, template=own)
     if after == before and (behind := pods_needing_restart(observation)):
         # The workload has its size, but these pods cannot get it without a change.
         before = select_sizes(container_sizes(behind[0].containers), before)

@@ -482,6 +482,14 @@ _CONFLICTS = (
         not_at_fault=True,
         deadlines=("no_pods",),
     ),
+    _reverting_row(
+        "LimitsLowered",
+        FORWARD,
+        lambda _: conflicts.LIMITS_LOWERED,
+        "the limits of the configuration were lowered below the sizes of the change",
+        condition=conflicts.exceeds_limits,
+        not_at_fault=True,
+    ),
     # A canary is reverted, because most pods still have the size at which the workload is held. A change that covers
     # all pods is finished.
     _reverting_row(
