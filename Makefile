@@ -68,7 +68,7 @@ fresh-faults: setup
 compiled: setup
 	[ -d tests/__pycache__ ] || pytest --collect-only --quiet > /dev/null 2>&1 &
 
-FAST := tests --ignore tests/integration -m "not long" --hypothesis-profile fast --numprocesses auto --dist worksteal
+FAST := tests --ignore tests/integration -m "not long" --hypothesis-profile fast --numprocesses auto --dist worksteal -o tmp_path_retention_policy=failed
 test-fast: setup ## Run the tests that need no other process, cluster or root
 	pytest $(FAST)
 
