@@ -36,18 +36,28 @@ class SimulatedClock:
 
     async def advance(self) -> None:
         """Wake the tasks whose time has come, and let them run until they sleep again."""
+        if not (self._sleepers and self._sleepers[0][0] <= self._now()):
+            return
+        sleeping, tasks = self._count_sleepers(), asyncio.all_tasks()
         woke = False
         while self._sleepers and self._sleepers[0][0] <= self._now():
             _, _, sleeper = heapq.heappop(self._sleepers)
             if not sleeper.done():  # done: its task was cancelled
                 sleeper.set_result(None)
                 woke = True
-        if woke:
+        if not woke:
+            return
+        await asyncio.sleep(0)
+        # A renewal is over now. Who gained or lost a lease does not sleep again, or starts tasks.
+        if self._count_sleepers() != sleeping or asyncio.all_tasks() != tasks:
             await self.settle()
 
     @property
     def has_sleepers(self) -> bool:
-        return any(not sleeper.done() for _, _, sleeper in self._sleepers)
+        return self._count_sleepers() > 0
+
+    def _count_sleepers(self) -> int:
+        return sum(not sleeper.done() for _, _, sleeper in self._sleepers)
 
     async def settle(self) -> None:
         """Let all tasks run that can. The event loop has no simulated time: it only has iterations."""
