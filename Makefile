@@ -98,9 +98,10 @@ test-lowest: setup ## Run fast tests with the lowest versions that pyproject.tom
 	  --numprocesses auto --dist worksteal --ignore tests/cli/test_train.py \
 	  tests/api tests/sizing tests/kube tests/usage tests/store tests/cli
 
+# KRR is recorded where KRR names its command, such as "python /opt/krr/krr.py".
 recordings: test-deps ## Record the answers of the real peers again, for the fast tests
 	TEST_RECORD=1 pytest --numprocesses 0 tests/sizing/strategies/test_vpa.py tests/sizing/strategies/test_vpa_checkpoint.py \
-	  tests/usage/prometheus
+	  tests/usage/prometheus $(if $(KRR),tests/integration/scan/test_krr.py)
 
 test-deps: setup ## Install and build what the tests run against (once: about 15 minutes)
 	python -m harness deps

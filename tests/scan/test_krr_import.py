@@ -13,7 +13,7 @@ from trimtab.sizing.baselines.krr import KrrSettings
 
 EVERYTHING = (
     "python krr.py simple -n shop -n bank -s app=web,tier==front -r Deployment --cpu_percentile 99 --history_duration=168 "
-    "--memory-buffer-percentage 20 --points_required 50 --use_oomkill_data --cpu-min 20 --mem-min 64 --timeframe_duration 5"
+    "--memory-buffer-percentage 20 --points_required 50 --use_oomkill_data --allow-hpa --cpu-min 20 --mem-min 64 --timeframe_duration 5"
 )
 
 
@@ -29,13 +29,13 @@ def test_import_keeps_every_setting_of_krr() -> None:
         use_oom=True,
         min_cpu=0.02,
         min_memory=64 << 20,
+        step=300,
+        allow_hpa=True,
     )
     assert spec.selector.namespaces.allow == ("shop", "bank")
     assert spec.selector.workload_types.include == ("Deployment",)
     assert policy["spec"]["selector"]["workloadSelector"] == {"matchLabels": {"app": "web", "tier": "front"}}
-    assert notes == (
-        "--timeframe_duration: see learning.step of the operator's configuration, or --step of scan",
-    )
+    assert notes == ()
 
 
 def test_import_has_the_defaults_of_krr() -> None:
@@ -71,7 +71,8 @@ def test_import_rejects_other_commands(command: str, problem: str) -> None:
 
 
 def test_command_prints_the_policy_and_its_notes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["import", "krr", "--command", EVERYTHING]) == 0
+    command = f"{EVERYTHING} --slackoutput chat"
+    assert run(["import", "krr", "--command", command]) == 0
     shown = capsys.readouterr()
-    assert yaml.safe_load(shown.out) == convert_command(EVERYTHING).policy
-    assert "--timeframe_duration" in shown.err
+    assert yaml.safe_load(shown.out) == convert_command(command).policy
+    assert "--slackoutput" in shown.err

@@ -30,11 +30,11 @@ from trimtab.sizing.proposal import (
 )
 from trimtab.sizing.recommendation import Factor
 from trimtab.sizing.state import NEW_ROW, ArrayState, Floats, Indices, reindex
-from trimtab.sizing.strategy import Strategy, TargetRange, Targets, strategy
+from trimtab.sizing.strategy import STRATEGIES, Strategy, TargetRange, Targets, strategy
 from trimtab.sizing.tracking.evidence_tracker import EvidenceTracker, EvidenceTrackerSettings
 from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
-from trimtab.usage.usage import Usage
-from trimtab.usage.workload_usage import WorkloadOom, WorkloadUsage, max_over_replicas, per_replica
+from trimtab.usage.usage import PodContainer, Usage
+from trimtab.usage.workload_usage import WorkloadOom, WorkloadUsage, max_over_replicas, per_pod, per_replica
 
 WARM_UP_STEP = 30 * 86400.0
 """The seconds between warm-up samples; after this long, every strategy computes its recommendation again."""
@@ -104,6 +104,8 @@ class _SavedRows(msgspec.Struct, frozen=True, array_like=True):
     strategy: bytes = b""
     witness: bytes = b""
     proposed: bytes = b""
+    pods: tuple[tuple[WorkloadContainer, PodContainer, int], ...] = ()
+    """The rows of pods, where each pod has its own."""
 
 
 class _SavedCohort(msgspec.Struct, frozen=True, array_like=True):
@@ -145,11 +147,9 @@ class Cohort(ABC):
     def add(self, names: Iterable[WorkloadContainer]) -> None:
         """Give an empty row to each container that has none; they are ingested from now on."""
         new = [name for name in dict.fromkeys(names) if name not in self._rows]
-        if self._used_rows + len(new) > self.capacity:
-            self._grow(len(self._rows) + len(new))
+        self._reserve(len(new))
         for name in new:
-            self._rows[name] = self._used_rows
-            self._used_rows += 1
+            self._rows[name] = self._take_row()
         self.discard_results()
 
     def forget(self, names: Iterable[WorkloadContainer]) -> None:
@@ -188,6 +188,7 @@ class Cohort(ABC):
             rows=tuple(self._rows.values()),
             taken=self._used_rows,
             containers=self.capacity,
+            pods=self._list_pods(),
             **{name: part.state() for name, part in self._parts.items()},
         )
         return msgspec.msgpack.encode(_SavedCohort(self.ingested_until, msgspec.msgpack.encode(rows)))
@@ -200,7 +201,8 @@ class Cohort(ABC):
         except msgspec.MsgspecError as error:
             raise ValueError(f"state: these bytes are not the state of a cohort: {error}") from None
         if len(rows.keys) != len(rows.rows) or not (
-            all(0 <= row < rows.taken for row in rows.rows) and rows.taken <= rows.containers
+            all(0 <= row < rows.taken for row in (*rows.rows, *(row for *_, row in rows.pods)))
+            and rows.taken <= rows.containers
         ):
             raise ValueError("state: its rows are not in order")
         parts = {name: type(part)(rows.containers, part.settings) for name, part in self._parts.items()}
@@ -212,6 +214,7 @@ class Cohort(ABC):
         self._parts = parts
         self._rows = dict(zip(rows.keys, rows.rows, strict=True))
         self._used_rows = rows.taken
+        self._restore_pods(rows.pods)
         self.ingested_until = saved.ingested_until
         self.discard_results()
 
@@ -233,14 +236,39 @@ class Cohort(ABC):
         whole[rows] = values
         return whole
 
-    def _grow(self, needed: int) -> None:
-        rows = np.full(max(MIN_ROWS, int(needed * SPARE_FACTOR)), NEW_ROW, dtype=np.intp)
-        rows[: len(self._rows)] = list(self._rows.values())
+    def _list_pods(self) -> tuple[tuple[WorkloadContainer, PodContainer, int], ...]:
+        """Return the row of each pod, if pods have rows of their own."""
+        return ()
+
+    def _restore_pods(  # noqa: B027 - most cohorts have no rows of pods
+        self, saved: Iterable[tuple[WorkloadContainer, PodContainer, int]]
+    ) -> None:
+        """Load what `_list_pods` returned."""
+
+    def _reserve(self, new: int) -> None:
+        """Make room for so many new rows, before which rows may move."""
+        if self._used_rows + new <= self.capacity:
+            return
+        held = self._held_rows()
+        rows = np.full(max(MIN_ROWS, int((len(held) + new) * SPARE_FACTOR)), NEW_ROW, dtype=np.intp)
+        rows[: len(held)] = held
         # One after another, so that each old part is released before the next is copied.
         for name in self._parts:
             self._parts[name] = reindex(self._parts[name], rows)
-        self._rows = {name: row for row, name in enumerate(self._rows)}
-        self._used_rows = len(self._rows)
+        self._renumber({old: row for row, old in enumerate(held)})
+        self._used_rows = len(held)
+
+    def _take_row(self) -> int:
+        """Return a row that was never used, after `_reserve`."""
+        self._used_rows += 1
+        return self._used_rows - 1
+
+    def _held_rows(self) -> list[int]:
+        return list(self._rows.values())
+
+    def _renumber(self, rows: Mapping[int, int]) -> None:
+        """Follow the move of rows, given by their former numbers."""
+        self._rows = {name: rows[row] for name, row in self._rows.items()}
 
 
 class StrategyCohort(Cohort):
@@ -305,20 +333,19 @@ class StrategyCohort(Cohort):
         """Ingest samples; proposals that would expire before `until` are not computed. See `Cohort.observe_usage`."""
         # Advance first: a strategy that fails on these samples must not receive them again.
         self.ingested_until = usage.start + (len(usage.cpu) - 1) * usage.step
-        rows = self._rows_in(usage)
+        rows = self._assign_rows(usage)
         for step in range(len(usage.cpu)):
             t = usage.start + step * usage.step
             # A strategy that counts samples would otherwise give a minute of the present five times the weight of one in the
             # history, which has a sample every five minutes.
             for earlier in reversed(range(sample_weight if self.strategy.traits.counts_samples else 1)):
                 at = t - earlier * usage.step / sample_weight
-                for replica in range(int(usage.replica.max(initial=0)) + 1):
-                    self._observe(usage, rows, step=step, replica=replica, t=at)
+                self._observe_step(usage, rows, step=step, t=at)
             # Proposals that are forgotten before anybody reads them are not computed: they cost a scan much of its CPU.
             if self._proposal_history.is_due(t, until=until):
                 self._propose(t)
         if running is None:
-            self._observe_past_ooms(usage, rows)
+            self._observe_past_ooms(usage)
         self._replace_targets(self._propose(self.ingested_until), self.ingested_until)
 
     def clear_estimates(self) -> None:
@@ -344,7 +371,7 @@ class StrategyCohort(Cohort):
         """Return the strategy's proposal for a container of this cohort, with its facts if `explained`."""
         targets = self._targets
         if targets is None:
-            self._divide_pod_minimum()
+            self._describe_rows()
             targets = self.strategy.recommend(now)
             self._replace_targets(targets, now)
         row = self._rows[name]
@@ -357,7 +384,17 @@ class StrategyCohort(Cohort):
             traits=self.strategy.traits,
         )
 
-    def _observe(self, usage: WorkloadUsage, rows: Indices, *, step: int, replica: int, t: float) -> None:
+    def _assign_rows(self, usage: WorkloadUsage) -> Indices:
+        """Return the rows of a read that `_observe_step` fills."""
+        return self._rows_in(usage)
+
+    def _observe_step(self, usage: WorkloadUsage, rows: Indices, *, step: int, t: float) -> None:
+        for replica in range(int(usage.replica.max(initial=0)) + 1):
+            self._observe_replica(usage, rows, step=step, replica=replica, t=t)
+
+    def _observe_replica(
+        self, usage: WorkloadUsage, rows: Indices, *, step: int, replica: int, t: float
+    ) -> None:
         columns = np.flatnonzero(usage.replica == replica)
         columns = columns[rows[usage.container[columns]] >= 0]
         cpu, memory = usage.cpu[step, columns], usage.memory[step, columns]
@@ -381,12 +418,12 @@ class StrategyCohort(Cohort):
 
     def _propose(self, t: float) -> Targets:
         """Return the targets of all containers and remember them."""
-        self._divide_pod_minimum()
+        self._describe_rows()
         targets = self.strategy.recommend(t)
         self._proposal_history.record(t, targets)
         return targets
 
-    def _divide_pod_minimum(self) -> None:
+    def _describe_rows(self) -> None:
         """Pass the number of containers per pod to the strategy. Its rows move as containers come and go."""
         if not self._containers_per_pod:
             return
@@ -395,8 +432,9 @@ class StrategyCohort(Cohort):
         sharing[self.find_rows(known)] = [self._containers_per_pod[name] for name in known]
         self.strategy.set_containers_per_pod(sharing)
 
-    def _observe_past_ooms(self, usage: WorkloadUsage, rows: Indices) -> None:
+    def _observe_past_ooms(self, usage: WorkloadUsage) -> None:
         """Ingest the OOM kills that the source reports for history, each exactly once."""
+        rows = self._rows_in(usage)
         found = [oom for oom in usage.ooms if rows[oom.container] >= 0]
         if found:
             self._observe_ooms(*_ooms_to_arrays(found, rows))
@@ -533,13 +571,100 @@ def _ooms_to_arrays(ooms: Sequence[WorkloadOom], rows: Indices) -> tuple[Floats,
     )
 
 
+class PodStrategyCohort(StrategyCohort):
+    """The state of a strategy that has a row for each pod of a container that runs at the same time.
+
+    A pod takes the row of one that ended. The container's own row is the first of them, and has the targets of all.
+    """
+
+    def __init__(self, strategy_spec: StrategySpec, *, until: float) -> None:
+        super().__init__(strategy_spec, until=until)
+        self.aggregate = per_pod
+        self._pods: dict[WorkloadContainer, dict[PodContainer, int]] = {}
+        """The row of each pod; that of a pod which ended until another takes it."""
+        self._restarts: dict[int, list[int]] = {}
+        """The rows that another pod takes, by the step of the read in which it begins."""
+
+    def forget(self, names: Iterable[WorkloadContainer]) -> None:
+        names = tuple(names)
+        super().forget(names)
+        for name in names:
+            self._pods.pop(name, None)
+
+    def _held_rows(self) -> list[int]:
+        first = super()._held_rows()
+        further = {row for pods in self._pods.values() for row in pods.values()} - set(first)
+        return [*first, *sorted(further)]
+
+    def _renumber(self, rows: Mapping[int, int]) -> None:
+        super()._renumber(rows)
+        for pods in self._pods.values():
+            pods.update({pod: rows[row] for pod, row in pods.items()})
+
+    def _list_pods(self) -> tuple[tuple[WorkloadContainer, PodContainer, int], ...]:
+        return tuple((name, pod, row) for name, pods in self._pods.items() for pod, row in pods.items())
+
+    def _restore_pods(self, saved: Iterable[tuple[WorkloadContainer, PodContainer, int]]) -> None:
+        self._pods = {}
+        for name, pod, row in saved:
+            self._pods.setdefault(name, {})[pod] = row
+
+    def _assign_rows(self, usage: WorkloadUsage) -> Indices:
+        sampled = ~(np.isnan(usage.cpu) & np.isnan(usage.memory))
+        there = [
+            column
+            for column in np.flatnonzero(sampled.any(axis=0)).tolist()
+            if usage.containers[usage.container[column]] in self
+        ]
+        begins = sampled.argmax(axis=0)
+        ends = len(sampled) - 1 - sampled[::-1].argmax(axis=0)
+        known = {pod for pods in self._pods.values() for pod in pods}
+        self._reserve(sum(usage.pods[column] not in known for column in there))
+        self._restarts.clear()
+        rows = np.full(len(usage.container), -1, np.intp)
+        by_container: dict[WorkloadContainer, list[int]] = {}
+        for column in sorted(there, key=lambda column: int(begins[column])):
+            by_container.setdefault(usage.containers[usage.container[column]], []).append(column)
+        for name, columns in by_container.items():
+            pods = self._pods.setdefault(name, {})
+            busy = {usage.pods[column]: int(ends[column]) for column in columns if usage.pods[column] in pods}
+            for column in columns:
+                pod, begin = usage.pods[column], int(begins[column])
+                if pod not in pods:
+                    ended = next((other for other in pods if busy.get(other, -1) < begin), None)
+                    if ended is not None:
+                        pods[pod] = pods.pop(ended)
+                        self._restarts.setdefault(begin, []).append(pods[pod])
+                    else:
+                        pods[pod] = self._take_row() if pods else self._rows[name]
+                    busy[pod] = int(ends[column])
+                rows[column] = pods[pod]
+        return rows
+
+    def _observe_step(self, usage: WorkloadUsage, rows: Indices, *, step: int, t: float) -> None:
+        if restarted := self._restarts.pop(step, None):
+            self.strategy.restart_rows(t, np.array(restarted, np.intp))
+        cpu, memory = usage.cpu[step], usage.memory[step]
+        # Two pods that follow each other have the same row, so only the one with a sample may fill it.
+        there = np.flatnonzero((rows >= 0) & ~(np.isnan(cpu) & np.isnan(memory)))
+        self.strategy.observe(
+            t, self._scatter(rows[there], cpu[there]), self._scatter(rows[there], memory[there])
+        )
+
+    def _describe_rows(self) -> None:
+        super()._describe_rows()
+        containers = np.arange(self.capacity)
+        for name, pods in self._pods.items():
+            containers[list(pods.values())] = self._rows[name]
+        self.strategy.share_rows(containers)
+
+
 AnyCohort = StrategyCohort | EvidenceCohort
 
 
 def create_cohort(strategy_spec: StrategySpec, *, until: float) -> AnyCohort:
     """Return an empty cohort for a strategy spec, or for evidence."""
-    return (
-        EvidenceCohort(strategy_spec, until=until)
-        if strategy_spec.is_evidence
-        else StrategyCohort(strategy_spec, until=until)
-    )
+    if strategy_spec.is_evidence:
+        return EvidenceCohort(strategy_spec, until=until)
+    separates_pods = STRATEGIES.load_type(strategy_spec.strategy).traits.separates_pods
+    return (PodStrategyCohort if separates_pods else StrategyCohort)(strategy_spec, until=until)

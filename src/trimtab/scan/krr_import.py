@@ -11,7 +11,7 @@ from trimtab.api.quantity import MIB
 from trimtab.errors import TrimtabError
 from trimtab.kube.rest.rbac import SYSTEM_NAMESPACE
 
-HOUR = 3600.0
+MINUTE, HOUR = 60.0, 3600.0
 STRATEGIES = ("simple", "simple_limit", "simple-limit")
 SETTINGS = {
     "cpu_percentile": ("cpu_quantile", 0.01),
@@ -22,19 +22,20 @@ SETTINGS = {
     "history_duration": ("window", HOUR),
     "cpu_min": ("min_cpu", 0.001),
     "mem_min": ("min_memory", MIB),
+    "timeframe_duration": ("step", MINUTE),
 }
 """The setting of the strategy `krr` and the factor, by KRR's option."""
-FLAGS = frozenset({"use_oomkill_data", "allow_hpa", "verbose", "v", "quiet", "q", "logtostderr"})
+SWITCHES = {"use_oomkill_data": "use_oom", "allow_hpa": "allow_hpa"}
+"""The setting of the strategy `krr` that an option without a value turns on."""
+FLAGS = frozenset({*SWITCHES, "verbose", "v", "quiet", "q", "logtostderr"})
 """The options without a value."""
 NAMES = {"n": "namespace", "p": "prometheus_url", "s": "selector", "r": "resource", "c": "context"}
 ELSEWHERE = {
     "prometheus_url": "see metricsSource.settings.url of the operator's configuration, or --prometheus of scan",
     "context": "see --context of the commands",
-    "timeframe_duration": "see learning.step of the operator's configuration, or --step of scan",
     "cpu_limit": "see spec.limitPolicy of the policy",
     "formatter": "see --output of scan",
     "f": "see --output of scan",
-    "allow_hpa": "updateStrategy.hpaMode decides how a workload with an HPA is sized",
 }
 """The place where Trimtab has what an option of KRR says."""
 
@@ -58,8 +59,8 @@ def convert_command(command: str) -> ImportedCommand:
             settings[setting] = (
                 round(number) if setting in {"min_samples", "min_memory"} else round(number, 6)
             )
-        elif name == "use_oomkill_data":
-            settings["use_oom"] = True
+        elif name in SWITCHES:
+            settings[SWITCHES[name]] = True
         elif name == "namespace":
             namespaces.append(value)
         elif name == "resource":

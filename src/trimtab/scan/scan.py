@@ -144,6 +144,8 @@ class Scan:
         self._settings = [
             STRATEGIES.parse_settings(spec.strategy, spec.decode_settings()) for spec in self._specs.values()
         ]
+        chosen = STRATEGIES.load_type(request.default_strategy)(1, self._settings[0])
+        self._sample_seconds = chosen.traits.sample_seconds
 
     async def snapshot(self) -> ClusterSnapshot:
         """List the cluster."""
@@ -183,6 +185,7 @@ class Scan:
             step=request.step,
             now=request.now,
             namespaces=selection.namespaces,
+            sample_seconds=self._sample_seconds,
         )
 
     async def read(

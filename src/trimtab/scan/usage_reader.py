@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -64,31 +64,39 @@ class ReadPlan:
         steps = max(1, min(max(wanted, PART_STEPS), most))
         length = steps * query.step
         begins = [query.start + number * length for number in range(-(-query.steps // steps))]
-        return [
-            UsageQuery(
-                start=begin, end=min(begin + length, query.end), step=query.step, namespaces=query.namespaces
-            )
-            for begin in begins
-        ]
+        return [replace(query, start=begin, end=min(begin + length, query.end)) for begin in begins]
 
 
 async def plan_read(
-    source: Source[Any], *, window: float, step: float | None, now: float, namespaces: Sequence[str]
+    source: Source[Any],
+    *,
+    window: float,
+    step: float | None,
+    now: float,
+    namespaces: Sequence[str],
+    sample_seconds: float = 0.0,
 ) -> ReadPlan:
-    """Plan the read of the last `window` seconds; `step` is the user's choice, or None."""
+    """Plan the read of the last `window` seconds; `step` is the user's choice, or None.
+
+    `sample_seconds` is the step and rate window of the strategy, 0 if it has none. A large cluster is read with a wider
+    step, each still averaged over that time.
+    """
 
     async def plan_step(width: float) -> ReadPlan:
-        query = UsageQuery.last(window, now=now, step=width, namespaces=namespaces)
+        query = UsageQuery.last(
+            window, now=now, step=width, namespaces=namespaces, rate_window=sample_seconds
+        )
         return ReadPlan(query, await source.estimate_cost(query))
 
     if step is not None:
         return await plan_step(step)
     # The number of series is known to the server only, so the finest step is estimated first and widened from there.
-    found = await plan_step(STEPS[0])
+    steps = (sample_seconds, *STEPS) if 0 < sample_seconds < STEPS[0] else STEPS
+    found = await plan_step(steps[0])
     wider = next(
-        (width for width in STEPS if found.cost.samples * STEPS[0] / width <= MAX_SAMPLES), STEPS[-1]
+        (width for width in steps if found.cost.samples * steps[0] / width <= MAX_SAMPLES), steps[-1]
     )
-    return found if wider == STEPS[0] else await plan_step(wider)
+    return found if wider == steps[0] else await plan_step(wider)
 
 
 async def read_usage(

@@ -52,6 +52,8 @@ class ResourceTarget(msgspec.Struct, frozen=True, gc=False):
     """
     damps_changes: bool = False
     """True if the strategy itself waits until a change pays, so that its range damps nothing."""
+    leaves_autoscaled: bool = False
+    """True if the strategy does not size a resource by whose utilization an HPA scales."""
 
     def raise_to_recent(self) -> ResourceTarget:
         """Return the highest recent target with proportional bounds, for consumers that follow every number."""
@@ -140,6 +142,7 @@ def _build_target(
         tuple((np.array(recent) * units).tolist()),
         traits.covers_stabilization,
         traits.damps_changes,
+        traits.leaves_autoscaled,
     )
 
 

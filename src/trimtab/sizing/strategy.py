@@ -63,6 +63,14 @@ class Traits(NamedTuple):
     """True if the strategy keeps a target until another one pays. The policy's `changes.minimum` alone then
     decides which requests are near enough, and not the strategy's range as well.
     """
+    separates_pods: bool = False
+    """True if the strategy wants a row for each pod of a container that runs at the same time, `share_rows` and
+    `restart_rows`.
+    """
+    leaves_autoscaled: bool = False
+    """True if the strategy does not size a resource by whose utilization an HPA scales."""
+    sample_seconds: float = 0.0
+    """The seconds from sample to sample, over which CPU is averaged, that a scan reads if it can; 0 for any."""
     is_baseline: bool = False
     """True if the strategy is there for comparison, and not recommended for workloads."""
 
@@ -77,6 +85,12 @@ class Strategy(ArrayState[S]):
 
     def set_containers_per_pod(self, containers: Indices) -> None:
         """Set how many containers the pod of each row has."""
+
+    def share_rows(self, containers: Indices) -> None:
+        """Set the container of each row, as the number of its first row: all of them get its targets."""
+
+    def restart_rows(self, t: float, rows: Indices) -> None:
+        """Learn that from now on these rows are of other pods of their containers."""
 
     @abstractmethod
     def observe(self, t: float, cpu: Floats, memory: Floats) -> None:

@@ -50,6 +50,8 @@ class UsageQuery:
     """The namespaces to read; None for all."""
     include_ooms: bool = True
     """Read OOM kills, which a server may have to search for in all its series."""
+    rate_window: float = 0.0
+    """The seconds over which CPU is averaged, where the source has two samples in them; 0 if the source decides."""
 
     def __post_init__(self) -> None:
         if not self.step > 0:
@@ -61,7 +63,13 @@ class UsageQuery:
 
     @classmethod
     def last(
-        cls, seconds: float, *, now: float, step: float, namespaces: Sequence[str] | None = None
+        cls,
+        seconds: float,
+        *,
+        now: float,
+        step: float,
+        namespaces: Sequence[str] | None = None,
+        rate_window: float = 0.0,
     ) -> Self:
         """Return the window up to now, aligned to steps so that repeated reads share a grid."""
         end = now // step * step + step
@@ -71,6 +79,7 @@ class UsageQuery:
             end=end,
             step=step,
             namespaces=None if namespaces is None else tuple(namespaces),
+            rate_window=rate_window,
         )
 
     @property

@@ -3,7 +3,7 @@ back-tests.
 
 All replicas of a workload have the same size, so the replica that uses most decides: `max_over_replicas`
 takes the highest value of each step. `per_replica` keeps the replicas as simultaneous observations, which
-VPA's histogram needs. Either way the pods of all runs of a Job or CronJob, and of all rollouts of a
+VPA's histogram needs, and `per_pod` keeps each pod apart, as KRR does. Either way the pods of all runs of a Job or CronJob, and of all rollouts of a
 Deployment, are grouped under one name. Pure.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -56,6 +56,8 @@ class WorkloadUsage:
     """The kills in chronological order."""
     unowned: tuple[PodContainer, ...]
     """The pod containers that are left out because no workload was found for them."""
+    pods: tuple[PodContainer, ...] = ()
+    """The pod of each column; empty where a column is no single pod."""
 
     def to_trace(self) -> Trace:
         """Return the trace for a back-test; replicas are merged by their maximum."""
@@ -156,6 +158,24 @@ def per_replica(
         container=np.array(container, np.intp),
         replica=np.array(replica, np.intp),
     )
+
+
+def per_pod(usage: Usage, owners: PodOwnerIndex) -> WorkloadUsage:
+    """Return one column per pod, also for the pods that ended."""
+    groups = _ColumnGroups.from_usage(usage, owners)
+    order = groups.order
+    found = groups.build_usage(
+        usage,
+        owners,
+        grids=(
+            usage.cpu[:, order],
+            usage.memory[:, order],
+            None if usage.throttled is None else usage.throttled[:, order],
+        ),
+        container=np.repeat(np.arange(len(groups.columns)), [len(columns) for columns in groups.columns]),
+        replica=np.array([number for columns in groups.columns for number in range(len(columns))], np.intp),
+    )
+    return replace(found, pods=tuple(usage.containers[column] for column in order))
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,16 @@ class Prometheus(PrometheusServer):
         super().__init__(folder, settings=settings)
 
 
+def import_openmetrics(text: Path, data: Path, *, block: str = "2h") -> None:
+    """Write samples, given as OpenMetrics text with their times, to the blocks that a server reads; each block is a pass over the text."""
+    packages.install("prometheus")
+    command = ["promtool", "tsdb", "create-blocks-from", f"--max-block-duration={block}", "openmetrics"]
+    command += ["--quiet", str(text), str(data)]
+    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    if made.returncode:
+        raise RuntimeError(f"promtool took no recording: {made.stderr}")
+
+
 class Recorded(PrometheusServer):
     """It holds samples given as OpenMetrics text, each with its time, and scrapes nothing."""
 
@@ -98,21 +108,9 @@ class Recorded(PrometheusServer):
         web: Mapping[str, Any] | None = None,
         flags: Sequence[str] = (),
     ) -> None:
-        packages.install("prometheus")
         text = folder / "recording.txt"
         text.write_text(openmetrics + "# EOF\n")
-        command = [
-            "promtool",
-            "tsdb",
-            "create-blocks-from",
-            "openmetrics",
-            "--quiet",
-            str(text),
-            str(folder / "data"),
-        ]
-        made = subprocess.run(command, capture_output=True, text=True, check=False)
-        if made.returncode:
-            raise RuntimeError(f"promtool took no recording: {made.stderr}")
+        import_openmetrics(text, folder / "data")
         keep = "--storage.tsdb.retention.time=100y"
         super().__init__(folder, settings={"scrape_configs": []}, web=web, flags=[keep, *flags])
 

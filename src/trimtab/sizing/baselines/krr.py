@@ -1,8 +1,12 @@
 """Robusta's KRR (its strategy "simple"): P95 of two weeks for CPU, the highest and a buffer for memory.
 
+As in KRR, a container's CPU is the highest of the P95 of each of its pods, also of those that ended; the points that it
+requires are those of all pods. A row counts the samples of one pod; when another follows in it, only the P95 of the
+first is kept, until the window ends.
+
 KRR gives one number. Here `lower` and `upper` bound the range that is not worth a change: for CPU between
 P66, which is KRR's own request if it also sets a limit, and the highest sample; for memory between the
-highest sample and that with twice the buffer. Its merging of pods is not included: a container is one series.
+highest sample and that with twice the buffer.
 """
 
 from __future__ import annotations
@@ -15,7 +19,14 @@ from pydantic import Field
 
 from trimtab.api.quantity import MIB
 from trimtab.plugins import Settings
-from trimtab.sizing.state import MAX_PLAUSIBLE_MEMORY, Array, Floats, Indices, scatter_memory
+from trimtab.sizing.state import (
+    MAX_PLAUSIBLE_CPU,
+    MAX_PLAUSIBLE_MEMORY,
+    Array,
+    Floats,
+    Indices,
+    scatter_memory,
+)
 from trimtab.sizing.stats.window import CPU_BUCKETS, MEMORY_BUCKETS, RollingMaxima, RollingWindow
 from trimtab.sizing.strategy import Strategy, TargetRange, Targets, Traits
 
@@ -48,6 +59,10 @@ class KrrSettings(Settings):
     """The least cores of a request."""
     min_memory: float = Field(default=100.0 * MIB, ge=0)
     """The least bytes of a request."""
+    step: float = Field(default=75.0, ge=1)
+    """The seconds from sample to sample, over which `trimtab scan` averages CPU; the operator uses its `learning.step`."""
+    allow_hpa: bool = False
+    """Size a resource even if an HPA scales by its utilization."""
 
 
 def round_up_to(values: Floats, step: float) -> Floats:
@@ -60,7 +75,8 @@ class KrrStrategy(Strategy[KrrSettings]):
 
     name = "krr"
     settings_type = KrrSettings
-    traits = Traits(is_baseline=True)
+    traits = Traits(is_baseline=True, separates_pods=True)
+    added_arrays = frozenset({"ended.epoch", "ended.peaks"})
 
     def __init__(self, containers: int, settings: KrrSettings) -> None:
         super().__init__(containers, settings)
@@ -68,6 +84,19 @@ class KrrStrategy(Strategy[KrrSettings]):
         self._cpu = RollingWindow(containers, CPU_BUCKETS, seconds=seconds, slices=slices)
         self._memory = RollingWindow(containers, MEMORY_BUCKETS, seconds=seconds, slices=slices)
         self._ooms = RollingMaxima(containers, seconds=seconds, slices=slices)
+        self._ended = RollingMaxima(containers, seconds=seconds, slices=slices)
+        self._first_rows = np.arange(containers)
+        self.traits = type(self).traits._replace(
+            sample_seconds=settings.step, leaves_autoscaled=not settings.allow_hpa
+        )
+
+    def share_rows(self, containers: Indices) -> None:
+        self._first_rows = containers
+
+    def restart_rows(self, t: float, rows: Indices) -> None:
+        ended = self._cpu.interpolated_quantile(t, self.settings.cpu_quantile, rows)
+        self._ended.add(t, ended, MAX_PLAUSIBLE_CPU)
+        self._cpu.clear(rows)
 
     def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
         self._cpu.add(t, cpu)
@@ -82,18 +111,35 @@ class KrrStrategy(Strategy[KrrSettings]):
 
     def _compute_cpu_range(self, t: float) -> TargetRange:
         s = self.settings
-        enough = np.where(self._cpu.sample_counts(t) >= s.min_samples, 1.0, np.nan)
-        low, target = self._cpu.quantiles(t, min(LOW_QUANTILE, s.cpu_quantile), s.cpu_quantile) * enough
+        enough = self._has_enough_points(t)
+        low, target = (
+            self._cpu.interpolated_quantile(t, quantile)
+            for quantile in (min(LOW_QUANTILE, s.cpu_quantile), s.cpu_quantile)
+        )
+        target = self._max_of_pods(np.fmax(target, self._ended.peak(t))) * enough
+        low = np.fmin(self._max_of_pods(low), target)
         target = round_up_to(np.maximum(target, s.min_cpu), MILLICORE)
         low = round_up_to(np.maximum(low, s.min_cpu), MILLICORE)
-        high = round_up_to(np.maximum(self._cpu.peak(t), target), MILLICORE)
+        high = round_up_to(np.maximum(self._max_of_pods(self._cpu.peak(t)), target), MILLICORE)
         return TargetRange(lower=low, target=target, upper=high)
+
+    def _has_enough_points(self, t: float) -> Floats:
+        """Return 1 for each row of a container with enough points of all its pods, otherwise NaN."""
+        # The samples of CPU are those of the present pods, and a rate needs two: memory has one at each point.
+        points = np.maximum(self._cpu.sample_counts(t), self._memory.sample_counts(t))
+        of_all = np.bincount(self._first_rows, weights=points, minlength=self.containers)
+        return np.where(of_all >= self.settings.min_samples, 1.0, np.nan)[self._first_rows]
+
+    def _max_of_pods(self, values: Floats) -> Floats:
+        """Return the highest value of the rows of each container, in each of them."""
+        highest = np.full(self.containers, np.nan)
+        np.fmax.at(highest, self._first_rows, values)
+        return highest[self._first_rows]
 
     def _compute_memory_range(self, t: float) -> TargetRange:
         s = self.settings
-        enough = np.where(self._memory.sample_counts(t) >= s.min_samples, 1.0, np.nan)
-        peak = self._memory.peak(t) * enough
-        oom = np.nan_to_num(self._ooms.peak(t)) * (1.0 + s.oom_buffer)
+        peak = self._max_of_pods(self._memory.peak(t)) * self._has_enough_points(t)
+        oom = self._max_of_pods(np.nan_to_num(self._ooms.peak(t))) * (1.0 + s.oom_buffer)
         low, target, high = (
             round_up_to(
                 np.clip(np.maximum(peak * (1.0 + buffer), oom), s.min_memory, MAX_PLAUSIBLE_MEMORY), MIB
@@ -103,9 +149,12 @@ class KrrStrategy(Strategy[KrrSettings]):
         return TargetRange(lower=low, target=target, upper=high)
 
     def arrays(self) -> dict[str, Array]:
-        return self._cpu.arrays("cpu.") | self._memory.arrays("memory.") | self._ooms.arrays("ooms.")
+        windows = self._cpu.arrays("cpu.") | self._memory.arrays("memory.")
+        return windows | self._ooms.arrays("ooms.") | self._ended.arrays("ended.")
 
     def load_arrays(self, arrays: Mapping[str, Array]) -> None:
         self._cpu.load_arrays("cpu.", arrays)
         self._memory.load_arrays("memory.", arrays)
         self._ooms.load_arrays("ooms.", arrays)
+        if "ended.epoch" in arrays:
+            self._ended.load_arrays("ended.", arrays)

@@ -37,11 +37,12 @@ def exclusion_reason(context: GuardContext) -> NoChange | None:
         why := describe_qos_obstacle(BEST_EFFORT, keeps_qos=rules.keep_qos, keeps_limits=True)
     ):
         return NoChange(why, "policy updateStrategy.keepQosClass")
-    if rules.hpa_mode is HpaMode.HOLD:
+    holds = "policy updateStrategy.hpaMode" if rules.hpa_mode is HpaMode.HOLD else ""
+    if holds or context.proposed.leaves_autoscaled:
         for scaler in around.autoscalers:
             if scaler.resource == context.resource and scaler.container in {None, context.container}:
                 why = f"HPA {scaler.name} scales on its utilization"
-                return NoChange(why, "policy updateStrategy.hpaMode")
+                return NoChange(why, holds or "strategy setting allow_hpa")
     return None
 
 

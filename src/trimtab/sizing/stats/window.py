@@ -79,14 +79,14 @@ def find_quantiles(
     quantiles: Floats,
     answers: Floats,
 ) -> None:
-    """Compute ascending quantiles of each row over the live slices, which hold `totals` samples."""
+    """Compute the quantiles of each row, ascending down its column, over the live slices, which hold `totals` samples."""
     held = np.empty(PAGE)
     for row in range(totals.size):
         passed, which = 0.0, 0
         for block in range(slices.pages.shape[1] if totals[row] else 0):
             page = slices.pages[row, block]
             # Page 0 is shared by all buckets that were never used.
-            if page == 0 or which == quantiles.size:
+            if page == 0 or which == quantiles.shape[0]:
                 continue
             held[:] = 0.0
             for at in live:
@@ -95,7 +95,7 @@ def find_quantiles(
                 passed += held[index]
                 # At least one sample: a quantile of 0 would otherwise be answered by the first bucket,
                 # however empty.
-                while which < quantiles.size and passed >= max(1.0, quantiles[which] * totals[row]):
+                while which < quantiles.shape[0] and passed >= max(1.0, quantiles[which, row] * totals[row]):
                     answers[which, row] = middles[block * PAGE + index]
                     which += 1
 
@@ -215,9 +215,39 @@ class RollingWindow:
         """Return ascending quantiles of the window that ends at `t`, one per row of the result; NaN if it is
         empty.
         """
-        answers = np.full((len(quantiles), self.slices.samples.shape[1]), np.nan)
+        totals = self.sample_counts(t)
+        return self._find_quantiles(t, totals, np.outer(quantiles, np.ones(totals.size)))
+
+    def interpolated_quantile(
+        self, t: float, quantile: float, rows: npt.NDArray[np.intp] | None = None
+    ) -> Floats:
+        """Return a quantile between the two nearest samples as `quantile_over_time` of PromQL, NaN for an empty row.
+
+        Rows other than `rows`, if given, are NaN too.
+        """
+        totals = self.sample_counts(t)
+        if rows is not None:
+            chosen = np.zeros_like(totals)
+            chosen[rows] = totals[rows]
+            totals = chosen
+        rank = quantile * np.maximum(totals - 1, 0)
+        below = np.floor(rank)
+        # Half a sample less than the count up to and including the rank, so that no rounding error passes it.
+        ranks = np.stack([below + 0.5, np.minimum(below + 1.5, np.maximum(totals - 0.5, 0.5))])
+        low, high = self._find_quantiles(t, totals, ranks / np.maximum(totals, 1))
+        answer: Floats = low + (high - low) * (rank - below)
+        return answer
+
+    def clear(self, rows: npt.NDArray[np.intp]) -> None:
+        """Forget the samples of these rows; the highest of them stays until its slice ends."""
+        self.slices.samples[:, rows] = 0
+        held = self.slices.pages[rows]
+        self.slices.pool[held[held > 0]] = 0
+
+    def _find_quantiles(self, t: float, totals: npt.NDArray[np.int64], quantiles: Floats) -> Floats:
+        answers = np.full(quantiles.shape, np.nan)
         live = np.flatnonzero(self.maxima.live_slices(t))
-        find_quantiles(self.slices, live, self.sample_counts(t), self._middles, np.array(quantiles), answers)
+        find_quantiles(self.slices, live, totals, self._middles, quantiles, answers)
         return answers
 
     def sample_counts(self, t: float) -> npt.NDArray[np.int64]:

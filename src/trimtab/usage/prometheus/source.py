@@ -159,7 +159,8 @@ class Prometheus(Source[PrometheusSettings]):
         kinds = METRIC_KINDS if query.include_ooms else METRIC_KINDS - {"oom"}
         columns = await self._create_reader(inventory, query).read(lookback, kinds=kinds, progress=progress)
         # The rates of a recording rule are computed by the server, from samples that are not seen here.
-        if not self.settings.cpu_rule:
+        # A strategy with a rate window of its own wants what the server would answer, edges and all.
+        if not self.settings.cpu_rule and lookback.rate != query.rate_window:
             undersampled = columns["cpu"].find_undersampled(columns["memory"])
             columns["cpu"].drop_edges(lookback.count_partial_steps(query.step))
             await self._reread_slow_containers(inventory, query, lookback, undersampled, columns)
@@ -208,8 +209,11 @@ class Prometheus(Source[PrometheusSettings]):
         return WindowReader(self._prometheus, self.settings, inventory, query)
 
     def _build_lookback(self, inventory: SeriesInventory, query: UsageQuery) -> LookbackWindow:
+        fits = query.rate_window > inventory.interval
         return LookbackWindow.from_interval(
-            step=query.step, interval=inventory.interval, override=self.settings.rate_window
+            step=query.step,
+            interval=inventory.interval,
+            override=query.rate_window if fits else self.settings.rate_window,
         )
 
     async def _load_inventory(
