@@ -69,6 +69,33 @@ async def test_recommender_reads_each_container_from_its_own_source(tmp_path: Pa
         )
 
 
+class Opening(dict[str, ScriptedSource]):
+    """A source that is opened at its first use."""
+
+    def __missing__(self, name: str) -> ScriptedSource:
+        found = self[name] = ScriptedSource(steady(0.8, 3e8), *PODS)
+        return found
+
+
+async def test_recommender_reads_a_source_that_a_policy_names_later(tmp_path: Path) -> None:
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        sources = Opening({DEFAULT_SOURCE: ScriptedSource(steady(0.2, 3e8), *PODS)})
+        recommender = Recommender(
+            sources, store, cluster="c", schedule=IngestSchedule(backfill_period=3600.0), metrics=Metrics()
+        )
+        wanted = {WEB: TrackedContainer(USUAL, 0.0)}
+        await recommender.ingest(NOW, tracked=wanted, owners=lambda: OWNERS, running=set(wanted))
+        secret = USUAL._replace(source="prometheus:team-a")
+        wanted[API] = TrackedContainer(secret, 0.0)
+        # As the status writer does, before the next cycle.
+        assert recommender.ingester_for(secret).name == "prometheus:team-a"
+        await recommender.ingest(NOW + 60, tracked=wanted, owners=lambda: OWNERS, running=set(wanted))
+        found = recommender.estimate(API, secret, now=NOW + 60, is_long_running=True)
+        assert found is not None
+        assert found.proposal.cpu.target == pytest.approx(960, rel=0.1)
+        assert recommender.errors_by_source == {}
+
+
 async def test_recommender_isolates_an_unavailable_source(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
         both = Sources(store)

@@ -103,13 +103,19 @@ subjects:
 {{- toYaml .workload -}}
 {{- end -}}
 
-{{/* Mount what the values name into the container: Secrets, a CA bundle, and volumes of any type. Takes values, workload. */}}
+{{/* Mount what the values name into the container: Secrets, also those of the configuration, a CA bundle, and volumes of any type. Takes values, workload. */}}
 {{- define "trimtab.addVolumes" -}}
 {{- $pod := .workload.spec.template.spec -}}
 {{- $container := index $pod.containers 0 -}}
-{{- range .values.secrets }}
+{{- $config := .values.config | default dict -}}
+{{- $folder := $config.secretsFolder | default "/run/trimtab/secrets" -}}
+{{- $secrets := .values.secrets -}}
+{{- range prepend ($config.additionalMetricsSources | default list) ($config.metricsSource | default dict) -}}
+{{- with .secret }}{{ $secrets = append $secrets . }}{{ end -}}
+{{- end -}}
+{{- range $secrets | uniq }}
 {{- $_ := set $pod "volumes" (append $pod.volumes (dict "name" (printf "secret-%s" (. | replace "." "-")) "secret" (dict "secretName" . "defaultMode" 288))) -}}
-{{- $_ := set $container "volumeMounts" (append $container.volumeMounts (dict "name" (printf "secret-%s" (. | replace "." "-")) "mountPath" (printf "/run/trimtab/secrets/%s" .) "readOnly" true)) -}}
+{{- $_ := set $container "volumeMounts" (append $container.volumeMounts (dict "name" (printf "secret-%s" (. | replace "." "-")) "mountPath" (printf "%s/%s" $folder .) "readOnly" true)) -}}
 {{- end -}}
 {{- with .values.caBundle.configMap }}
 {{- $_ := set $pod "volumes" (append $pod.volumes (dict "name" "ca-bundle" "configMap" (dict "name" .))) -}}

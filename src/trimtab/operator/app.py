@@ -41,11 +41,11 @@ from trimtab.operator.config.reloader import ConfigReloader
 from trimtab.operator.intents.plugin_setup import open_plugin_registry
 from trimtab.operator.leader import LeaderSession, lead
 from trimtab.operator.metrics import Metrics
+from trimtab.operator.usage_sources import UsageSources
 from trimtab.operator.views import OperatorViews
 from trimtab.operator.wiring import ElectionPort, Operator, Ports, build_operator
 from trimtab.recommender.source_ingester import IngestSchedule
 from trimtab.store import Store
-from trimtab.usage.source import source
 
 Check = Callable[[], str]
 """A check; it returns the reason why it fails, or an empty string."""
@@ -151,12 +151,7 @@ class OperatorApp:
             client = await stack.enter_async_context(Client(self._connection, rate=limit, scope=scope))
             # An unavailable store costs history only: sizing and admission must start without it.
             store = await stack.enter_async_context(Store.open(config.store.url, allow_unavailable=True))
-            sources = {
-                name: await stack.enter_async_context(
-                    source(each.provider, client=client, store=store, **each.settings)
-                )
-                for name, each in config.sources.items()
-            }
+            sources = await stack.enter_async_context(UsageSources(config, client=client, store=store))
             # A separate client without retries: a renewal that waits behind other requests comes too late.
             lease_client = await stack.enter_async_context(
                 Client(self._connection, retry=RetryPolicy(attempts=1))

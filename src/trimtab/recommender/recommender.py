@@ -7,6 +7,7 @@ the others are ingested all the same.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,18 @@ from trimtab.usage.usage import PodContainer
 
 DEFAULT_SOURCE = ""
 """The name of the default source, for policies that name none."""
+
+
+class _Ingesters(dict[str, SourceIngester]):
+    """The ingesters by the names of their sources; a missing one is built."""
+
+    def __init__(self, build: Callable[[str], SourceIngester]) -> None:
+        super().__init__()
+        self._build = build
+
+    def __missing__(self, name: str) -> SourceIngester:
+        found = self[name] = self._build(name)
+        return found
 
 
 class Recommender:
@@ -56,13 +69,16 @@ class Recommender:
             on_failure=lambda spec, error: self.ingester_for(spec).record_failure(spec, error),
         )
         """The learned state of all containers."""
-        self.ingesters: Mapping[str, SourceIngester] = {
-            name: SourceIngester(
-                name, source, self.cohorts, schedule=schedule, metrics=metrics, lock=self.lock
+
+        def build_ingester(name: str) -> SourceIngester:
+            return SourceIngester(
+                name, sources[name], self.cohorts, schedule=schedule, metrics=metrics, lock=self.lock
             )
-            for name, source in sources.items()
-        }
-        """The ingester of each source, by the source's name."""
+
+        self.ingesters: Mapping[str, SourceIngester] = _Ingesters(build_ingester)
+        """The ingester of each source, by the source's name; that of a policy's Secret is built at its first use."""
+        for name in sources:
+            _ = self.ingesters[name]
 
     def ingester_for(self, strategy_spec: StrategySpec | None) -> SourceIngester:
         """Return the ingester for containers of this strategy spec; that of the default source without one."""
@@ -156,9 +172,11 @@ class Recommender:
 
         `pods` are the running containers that should have samples, each with its start time.
         """
-        by_source: dict[str, set[WorkloadContainer]] = {name: set() for name in self.ingesters}
+        by_source: defaultdict[str, set[WorkloadContainer]] = defaultdict(set)
         for name, container in tracked.items():
             by_source[container.strategy_spec.source].add(name)
+        for source in by_source:
+            _ = self.ingesters[source]  # a policy may have named a Secret since the last cycle
         self._oom_timestamps.forget_all_but({container.workload for container in tracked})
         async with self.lock:
             backfill = {name: ingester.plan_backfill(now) for name, ingester in self.ingesters.items()}

@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 
@@ -262,6 +263,35 @@ def test_values_reach_the_operator(helm: Helm) -> None:
     config = one(found, "ConfigMap")["data"]["config.yaml"]
     read = load_configuration(text=config, origin="config.yaml", environment={})
     assert (read.dry_run, read.namespace, read.webhook.enabled) == (True, helm.namespace, True)
+
+
+def test_chart_mounts_the_secrets_that_the_configuration_names(helm: Helm) -> None:
+    found = helm.render(
+        "operator.secrets={team-a}",
+        "operator.config.metricsSource.secret=prometheus",
+        "operator.config.additionalMetricsSources[0].name=thanos",
+        "operator.config.additionalMetricsSources[0].provider=prometheus",
+        "operator.config.additionalMetricsSources[0].secret=thanos",
+        "operator.config.additionalMetricsSources[1].name=also",
+        "operator.config.additionalMetricsSources[1].provider=prometheus",
+        "operator.config.additionalMetricsSources[1].secret=prometheus",
+        "operator.config.secretsFolder=/secrets",
+    )
+    (deployment,) = [each for each in found if each["kind"] == "Deployment"]
+    pod = deployment["spec"]["template"]["spec"]
+    mounts = {each["name"]: each for each in pod["containers"][0]["volumeMounts"]}
+    for name in ("team-a", "prometheus", "thanos"):
+        assert mounts[f"secret-{name}"] == {
+            "name": f"secret-{name}",
+            "mountPath": f"/secrets/{name}",
+            "readOnly": True,
+        }
+        assert [
+            each["secret"]["secretName"] for each in pod["volumes"] if each["name"] == f"secret-{name}"
+        ] == [name]
+    (config,) = [each for each in found if each["kind"] == "ConfigMap"]
+    read = load_configuration(text=config["data"]["config.yaml"], environment={})
+    assert read.sources[""].settings["token_file"] == Path("/secrets/prometheus/token")
 
 
 def test_chart_mounts_secrets_a_ca_bundle_and_custom_volumes(helm: Helm, unset: list[dict[str, Any]]) -> None:

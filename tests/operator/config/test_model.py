@@ -3,6 +3,8 @@
 import json
 import math
 from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -188,10 +190,48 @@ def test_config_rejects_and_hides_a_password_in_the_store_url(url: str) -> None:
     assert "hunter2" not in error
 
 
+def test_config_reads_the_credentials_of_a_source_from_a_mounted_secret(tmp_path: Path) -> None:
+    (tmp_path / "team-a").mkdir()
+    for key in ("username", "password"):
+        (tmp_path / "team-a" / key).write_text("x")
+    given = OperatorConfig.model_validate(
+        {
+            "secretsFolder": str(tmp_path),
+            "metricsSource": {"secret": "prometheus", "settings": {"url": "https://prometheus:9090"}},
+            "additionalMetricsSources": [{"name": "live", "provider": "metrics-server"}],
+        }
+    )
+    assert given.sources[""].settings == {
+        "url": "https://prometheus:9090",
+        "token_file": tmp_path / "prometheus" / "token",
+    }
+    assert given.find_source("prometheus:team-a").settings == {
+        "url": "https://prometheus:9090",
+        "username_file": tmp_path / "team-a" / "username",
+        "password_file": tmp_path / "team-a" / "password",
+    }
+    assert given.find_source("live") == given.sources["live"]
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ({"provider": "metrics-server", "secret": "a"}, "metricsSource.secret: metrics-server takes no cred"),
+        (
+            {"secret": "a", "settings": {"token_file": "/t"}},
+            "metricsSource.secret: settings.token_file is given",
+        ),
+        ({"secret": "../webhook"}, "metricsSource.secret: "),
+    ],
+)
+def test_config_rejects_a_secret_that_has_no_effect(source: dict[str, Any], problem: str) -> None:
+    assert problem in load_error(json.dumps({"metricsSource": source}))
+
+
 def test_config_documents_the_fields_that_need_a_restart() -> None:
     assert set(restart_fields()) == {
         "metrics_source", "additional_metrics_sources", "learning", "store", "namespace", "leader_election", "webhook", "address",
-            "watch_namespaces",
+            "watch_namespaces", "secrets_folder",
     }  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from trimtab.operator.policy.resolver import (
     DEFAULT_POLICY,
     EffectivePolicy,
     PolicyResolver,
+    build_default_policy,
     build_effective_policy,
 )
 from trimtab.operator.policy.validation import GUARDRAIL_ANNOTATION
@@ -78,6 +79,21 @@ def test_resolver_uses_the_source_that_the_policy_names() -> None:
         effective_policy(policy(metricsConfig={"provider": "prometheus"}), **other).strategy_spec
         == effective_policy(policy()).strategy_spec
     )
+
+
+def test_resolver_opens_no_source_with_a_secret_for_a_policy_of_another_namespace() -> None:
+    given = policy(metricsConfig={"secret": "team-a"})
+    assert effective_policy(given).strategy_spec.source == "prometheus:team-a"
+    assert effective_policy(given).problem == ""
+    refused = effective_policy(policy(namespace="shop", metricsConfig={"secret": "team-a"}))
+    assert "only a policy in namespace trimtab-system may name a Secret" in refused.problem
+    assert refused.strategy_spec.source == ""
+
+
+def test_resolver_lets_the_default_policy_name_a_secret() -> None:
+    found = build_default_policy(config(defaultPolicy={"metricsConfig": {"secret": "team-a"}}))
+    assert found is not None
+    assert (found.problem, found.strategy_spec.source) == ("", "prometheus:team-a")
 
 
 def test_resolver_repeats_the_error_of_an_unreadable_policy() -> None:

@@ -87,6 +87,19 @@ def test_validation_names_the_configured_sources() -> None:
     )
 
 
+def test_validation_permits_a_secret_in_the_namespace_of_the_operator_only() -> None:
+    spec = {"metricsConfig": {"secret": "team-a"}}
+    (problem,) = verdict(spec).problems
+    assert problem == (
+        "spec.metricsConfig.secret: only a policy in namespace trimtab-system may name a Secret; create the policy there, "
+        "or remove 'team-a'"
+    )
+    assert review_policy(policy(spec), others=(), config=config(namespace="shop")) == PolicyReview()
+    live = config(namespace="shop", metricsSource={"provider": "metrics-server"})
+    (problem,) = review_policy(policy(spec), others=(), config=live).problems
+    assert "the source metrics-server takes no credentials" in problem
+
+
 @pytest.mark.parametrize(
     ("limits", "spec", "line"),
     [

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field
 
 from trimtab.api.duration import Duration
 from trimtab.api.errors import validation_problem
-from trimtab.api.fields import DurationRange, Number, PluginName
+from trimtab.api.fields import DurationRange, Name, Number, PluginName
 from trimtab.api.model import ApiModel
 
 
@@ -51,6 +51,11 @@ class MetricsConfig(ApiModel):
     provider: PluginName | None = None
     """The source of usage: prometheus, metrics-server, or the name of a plugin; the operator's own default when left
     out."""
+
+    secret: Name | None = None
+    """The name of a Secret whose credentials are used for the source instead of the operator's own. It is mounted in the
+    operator; its keys are token, or username and password, and ca.crt, tls.crt and tls.key. Only policies in the operator's
+    namespace may give one."""
 
     rolling_window: Annotated[Duration, DurationRange("1m", "8760h")] | None = None
     """The period of usage that the strategy percentile considers; days are written as hours. 24h when left out."""

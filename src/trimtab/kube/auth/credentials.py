@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from trimtab.kube.auth.credential_sources import CredentialSource, LastGoodValue
+from trimtab.kube.auth.credential_sources import CredentialSource, InlineCredentialSource, LastGoodValue
 from trimtab.kube.auth.tls import KeyPair
 from trimtab.kube.errors import ConfigError
 
@@ -91,13 +91,14 @@ class LocalCredentialProvider:
         self,
         *,
         token: CredentialSource | None = None,
-        password: tuple[str, CredentialSource] | None = None,
+        password: tuple[str | CredentialSource, CredentialSource] | None = None,
         certificate: tuple[CredentialSource, CredentialSource] | None = None,
         now: Clock = utc_now,
     ) -> None:
         self._token = token
-        self._user = password[0] if password else ""
+        user = password[0] if password else None
         self._password = password[1] if password else None
+        self._user = InlineCredentialSource("user", user.encode()) if isinstance(user, str) else user
         self._certificate = certificate[0] if certificate else None
         self._key = certificate[1] if certificate else None
         self._now = now
@@ -115,7 +116,7 @@ class LocalCredentialProvider:
 
     @property
     def _sources(self) -> tuple[CredentialSource | None, ...]:
-        return self._token, self._password, self._certificate, self._key
+        return self._token, self._user, self._password, self._certificate, self._key
 
     def _load_current(self) -> ClientCredential:
         proof = self._latest.get(tuple(material.read() if material else None for material in self._sources))
@@ -128,11 +129,11 @@ class LocalCredentialProvider:
         return proof
 
     def _build(self, contents: tuple[bytes | None, ...]) -> ClientCredential:
-        token, password, shown, key = contents
+        token, user, password, shown, key = contents
         authorization, pair = None, None
-        if password is not None:
+        if user is not None and password is not None:
             authorization = format_basic_authorization(
-                self._user, RedactedText(password.decode().strip("\r\n"))
+                user.decode().strip("\r\n"), RedactedText(password.decode().strip("\r\n"))
             )
         if self._token and token:
             authorization = format_bearer_authorization(token, where=self._token.where)

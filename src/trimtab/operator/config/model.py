@@ -36,6 +36,7 @@ from trimtab.operator.config.types import (
 )
 from trimtab.prices import CPU_HOUR, GIB_HOUR, MAX_PRICE
 from trimtab.usage.discovery import MONITORING_NAMESPACES
+from trimtab.usage.mounted_secret import CREDENTIAL_FIELDS, replace_credentials
 from trimtab.usage.prometheus.namespace_scope import QueryRules
 from trimtab.usage.prometheus.promql import LABEL_NAME
 from trimtab.usage.source import SOURCES, Source
@@ -50,6 +51,8 @@ REQUIRES_RESTART: Final = _RequiresRestart()
 
 
 _NAMESPACES: Final = "discovery_namespaces"
+SECRET_SEPARATOR: Final = ":"  # noqa: S105 - a sign
+"""The sign between the names of a source and of a policy's Secret, which neither contains."""
 
 
 class MetricsSource(ApiModel):
@@ -61,6 +64,10 @@ class MetricsSource(ApiModel):
     settings: dict[str, Any] = Field(default_factory=dict)
     """The provider's settings, in its own spelling. Give a secret as the file that holds it: token_file, password_file."""
 
+    secret: Name | None = None
+    """The name of a Secret with the credentials, mounted in `secretsFolder`; the chart mounts it. Its keys are token, or
+    username and password, and ca.crt, tls.crt and tls.key. A rotation takes effect without a restart."""
+
     @model_validator(mode="after")
     def _check_provider_settings(self) -> Self:
         for name in find_secrets(self.settings):
@@ -69,10 +76,26 @@ class MetricsSource(ApiModel):
                 field=f"settings.{name}",
             )
         try:
-            SOURCES.parse_settings(self.provider, self.settings)
+            parsed = SOURCES.parse_settings(self.provider, self.settings)
         except TrimtabError as error:
             raise validation_problem(str(error)) from None
+        if self.secret and not self.takes_credentials:
+            raise validation_problem(f"{self.provider} takes no credentials; remove it", field="secret")
+        given = sorted(CREDENTIAL_FIELDS & parsed.model_fields_set)
+        if self.secret and given:
+            raise validation_problem(f"settings.{given[0]} is given too; remove one", field="secret")
         return self
+
+    @property
+    def takes_credentials(self) -> bool:
+        """True if the provider can authenticate itself by a Secret."""
+        return "username_file" in SOURCES.load_type(self.provider).settings_type.model_fields
+
+    def with_secret(self, folder: Path) -> Self:
+        """Return this source with the credentials of a mounted Secret instead of its own."""
+        return self.model_copy(
+            update={"secret": None, "settings": replace_credentials(self.settings, folder)}
+        )
 
     @property
     def shortest_step(self) -> float:
@@ -437,6 +460,9 @@ class OperatorConfig(ApiModel):
     namespace: Annotated[NamespaceName, REQUIRES_RESTART] = "trimtab-system"
     """The operator's own namespace, which holds its Lease, Secret and Service."""
 
+    secrets_folder: Annotated[Path, REQUIRES_RESTART] = Path("/run/trimtab/secrets")
+    """The folder in which Secrets of the operator's namespace are mounted, each as a folder of its name."""
+
     watch_namespaces: Annotated[
         tuple[NamespaceName, ...], Field(max_length=64), UniqueItems(), REQUIRES_RESTART
     ] = ()
@@ -488,9 +514,17 @@ class OperatorConfig(ApiModel):
         """All sources by the name that policies use; the default source has an empty name."""
         named = {each.source_name: each for each in self.additional_metrics_sources}
         return {
-            name: each.trust_namespaces(self.namespace)
+            name: (
+                each.with_secret(self.secrets_folder / each.secret) if each.secret else each
+            ).trust_namespaces(self.namespace)
             for name, each in {"": self.metrics_source, **named}.items()
         }
+
+    def find_source(self, name: str) -> MetricsSource:
+        """Return a source by its name, which a policy's Secret may follow; KeyError if there is none."""
+        provider, _, secret = name.partition(SECRET_SEPARATOR)
+        found = self.sources["" if provider == self.metrics_source.provider and secret else provider]
+        return found.with_secret(self.secrets_folder / secret) if secret else found
 
     @property
     def source_names(self) -> tuple[str, ...]:
@@ -507,11 +541,16 @@ class OperatorConfig(ApiModel):
         return any(SOURCES.load_type(each).promql is not Source.promql for each in providers)
 
     def resolve_source(self, spec: OptimizationPolicySpec) -> str | None:
-        """Return the name of a policy's source, empty for the default one; None if there is no such source."""
-        provider = spec.metrics_config.provider
-        if provider in {None, self.metrics_source.provider}:
-            return ""
-        return provider if provider in self.source_names else None
+        """Return the name of a policy's source, empty for the default one; None if there is no such source.
+
+        The name of a Secret that the policy gives follows it.
+        """
+        provider, secret = spec.metrics_config.provider, spec.metrics_config.secret
+        if provider is not None and provider not in self.source_names:
+            return None
+        if secret:
+            return f"{provider or self.metrics_source.provider}{SECRET_SEPARATOR}{secret}"
+        return "" if provider == self.metrics_source.provider else provider or ""
 
     @model_validator(mode="after")
     def _bound_intents(self) -> Self:

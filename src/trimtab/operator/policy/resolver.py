@@ -32,7 +32,7 @@ from trimtab.namespace_cache import BudgetExhausted, NamespaceBudget
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.model import Guardrail, OperatorConfig
 from trimtab.operator.config.org_limits import OrganisationLimits
-from trimtab.operator.policy.validation import GUARDRAIL_ANNOTATION, describe_unknown_source
+from trimtab.operator.policy.validation import GUARDRAIL_ANNOTATION, check_source
 from trimtab.operator.policy_matching import PolicyMatcher
 from trimtab.recommender.cohort import StrategySpec
 from trimtab.recommender.workload import strategy_spec_from_policy
@@ -231,9 +231,10 @@ def _build(
     limits = config.limits
     bounded = _apply_org_limits(spec, limits)
     problems = limits.find_problems(spec)
-    source = config.resolve_source(spec)
-    if source is None:
-        problems.append(describe_unknown_source(spec, config))
+    source_problems = [*check_source(spec, config, namespace=policy.namespace if policy else None)]
+    problems += source_problems
+    # A source that the policy may not use must not be opened: the default one stands for it.
+    source = "" if source_problems else config.resolve_source(spec)
     strategy_spec = strategy_spec_from_policy(spec)._replace(source=source or "")
     try:
         STRATEGIES.parse_settings(strategy_spec.strategy, strategy_spec.decode_settings())

@@ -25,7 +25,7 @@ from trimtab.api.optimizationpolicy import (
 )
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.policies import Policy
-from trimtab.operator.config.model import OperatorConfig
+from trimtab.operator.config.model import SECRET_SEPARATOR, OperatorConfig
 from trimtab.sizing.strategy import STRATEGIES
 from trimtab.usage.prometheus.namespace_scope import find_scoped_problem
 
@@ -53,7 +53,7 @@ def review_policy(
     """Review a policy beside these others."""
     problems = [
         *_check_strategy(policy.spec),
-        *_check_provider(policy.spec, config),
+        *check_source(policy.spec, config, namespace=policy.metadata.namespace or ""),
         *_check_guardrail(policy, config),
         *_check_time_zones(policy.spec),
         *config.limits.find_problems(policy.spec),
@@ -108,18 +108,24 @@ def describe_ignored_fields(spec: OptimizationPolicySpec) -> Iterator[str]:
         )
 
 
-def _check_provider(spec: OptimizationPolicySpec, config: OperatorConfig) -> Iterator[str]:
-    if config.resolve_source(spec) is None:
-        yield describe_unknown_source(spec, config)
-
-
-def describe_unknown_source(spec: OptimizationPolicySpec, config: OperatorConfig) -> str:
-    """Return the problem that a policy's provider is not a source of the operator, with the known sources."""
-    known = ", ".join(config.source_names)
-    return (
-        f"spec.metricsConfig.provider: the operator has no usage source {spec.metrics_config.provider!r}; "
-        f"name one of: {known} (additionalMetricsSources of the operator)"
-    )
+def check_source(
+    spec: OptimizationPolicySpec, config: OperatorConfig, *, namespace: str | None
+) -> Iterator[str]:
+    """List the problems of a policy's source and of the Secret for it; the default policy has no namespace."""
+    if (name := config.resolve_source(spec)) is None:
+        known = ", ".join(config.source_names)
+        yield (
+            f"spec.metricsConfig.provider: the operator has no usage source {spec.metrics_config.provider!r}; "
+            f"name one of: {known} (additionalMetricsSources of the operator)"
+        )
+    elif (secret := spec.metrics_config.secret) and namespace not in {None, config.namespace}:
+        yield (
+            f"spec.metricsConfig.secret: only a policy in namespace {config.namespace} may name a Secret; "
+            f"create the policy there, or remove {secret!r}"
+        )
+    elif secret and not config.find_source(name).takes_credentials:
+        provider = name.partition(SECRET_SEPARATOR)[0]
+        yield f"spec.metricsConfig.secret: the source {provider} takes no credentials; remove {secret!r}"
 
 
 def _check_guardrail(policy: OptimizationPolicy, config: OperatorConfig) -> Iterator[str]:

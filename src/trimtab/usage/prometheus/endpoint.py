@@ -68,7 +68,7 @@ async def _discover_endpoints(settings: PrometheusSettings, client: Client | Non
 
 def _name_credentials(settings: PrometheusSettings) -> str:
     """Return the name of the setting that holds a credential, empty if none does."""
-    names = ("token_file", "username", "cloud_identity", "cert_file", "headers")
+    names = ("token_file", "username", "username_file", "cloud_identity", "cert_file", "headers")
     return next((name for name in names if getattr(settings, name)), "")
 
 
@@ -90,8 +90,13 @@ def _build_connection(url: str, settings: PrometheusSettings) -> Connection:
             FileCredentialSource(settings.key_file, where="key_file"),
         )
     password = None
-    if settings.username is not None and settings.password_file:
-        password = (settings.username, FileCredentialSource(settings.password_file, where="password_file"))
+    user = (
+        FileCredentialSource(settings.username_file, where="username_file")
+        if settings.username_file
+        else settings.username
+    )
+    if user is not None and settings.password_file:
+        password = (user, FileCredentialSource(settings.password_file, where="password_file"))
     trust = None
     if url.startswith("https:"):
         authority = FileCredentialSource(settings.ca_file, where="ca_file") if settings.ca_file else None

@@ -72,6 +72,9 @@ class PrometheusSettings(Settings):
     username: str | None = None
     """The user of basic authentication."""
 
+    username_file: Path | None = None
+    """A file with the user of basic authentication, instead of username; it is reread when it changes."""
+
     password_file: Path | None = None
     """A file with the user's password; it is reread when it changes."""
 
@@ -158,13 +161,16 @@ class PrometheusSettings(Settings):
 
     @model_validator(mode="after")
     def _check_credentials(self) -> Self:
-        if self.token_file and self.username:
+        user = self.username or self.username_file
+        if self.username and self.username_file:
+            raise ValueError("username and username_file are both given; remove one")
+        if self.token_file and user:
             raise ValueError("token_file and username are both given; remove one")
-        if self.cloud_identity and (self.token_file or self.username):
+        if self.cloud_identity and (self.token_file or user):
             raise ValueError("cloud_identity and token_file or username are both given; remove one")
         if self.aws_region and self.cloud_identity != "aws":
             raise ValueError("aws_region has no effect without cloud_identity aws; remove it")
-        if (self.username is None) != (self.password_file is None):
+        if (user is None) != (self.password_file is None):
             raise ValueError("username and password_file belong together; give both")
         if (self.cert_file is None) != (self.key_file is None):
             raise ValueError("cert_file and key_file belong together; give both")

@@ -159,7 +159,8 @@ class LiveBackend:
     async def _read_usage(self) -> None:
         if views := self._views():
             pods = {(pod.namespace, pod.name) for pod in views.pods}
-            await self._current_usage.read(views.sources, pods, now=self._clock())
+            # A policy may add a source meanwhile.
+            await self._current_usage.read(dict(views.sources), pods, now=self._clock())
 
     async def _refresh_view(self) -> None:
         views = self._views()
