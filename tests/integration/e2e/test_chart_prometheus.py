@@ -1,4 +1,6 @@
-"""The chart on a real node reads a real Prometheus behind a token and a private CA, both from objects of its namespace."""
+"""The chart on a real node reads a real Prometheus behind a token and a private CA, both of a Secret that the configuration or
+a policy names, and follows a rotation of the token without a restart.
+"""
 
 import json
 import ssl
@@ -6,6 +8,7 @@ import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -23,20 +26,24 @@ from integration.e2e.trimtab_image import TAG, trimtab_image
 
 NAMESPACE = "trimtab-guarded"
 POLICIES = f"/apis/trimtab.io/v1alpha1/namespaces/{NAMESPACE}/optimizationpolicies"
-TOKEN = "the-token-of-a-secret"
+TOKEN, TEAM_TOKEN, ROTATED = "the-token-of-a-secret", "the-token-of-a-team", "the-next-token-of-a-team"
 
 pytestmark = pytest.mark.timeout(600)  # a node is started and given an image, which takes a busy machine long
 
 
 @contextmanager
-def guard(upstream: str, authority: Authority) -> Iterator[tuple[str, list[int]]]:
-    """Serve a Prometheus over TLS to whoever has the token; yield the address and the statuses of all responses."""
-    statuses: list[int] = []
+def guard(
+    upstream: str, authority: Authority, tokens: set[str]
+) -> Iterator[tuple[str, list[tuple[str, int]]]]:
+    """Serve a Prometheus over TLS to whoever has one of the tokens; yield the address, and the token and the status of each
+    response.
+    """
+    answered: list[tuple[str, int]] = []
 
     class Guard(BaseHTTPRequestHandler):
         def _answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0)) or None
-            if self.headers.get("Authorization") != f"Bearer {TOKEN}":
+            if self._token() not in tokens:
                 self._send(401, b"", "text/plain")
                 return
             kept = {name: self.headers[name] for name in ("Content-Type",) if name in self.headers}
@@ -44,10 +51,13 @@ def guard(upstream: str, authority: Authority) -> Iterator[tuple[str, list[int]]
             with urllib.request.urlopen(asked, timeout=30) as answer:
                 self._send(answer.status, answer.read(), answer.headers["Content-Type"])
 
+        def _token(self) -> str:
+            return (self.headers.get("Authorization") or "").removeprefix("Bearer ")
+
         do_GET = do_POST = _answer  # noqa: N815 - the names that the base class calls
 
         def _send(self, status: int, body: bytes, kind: str) -> None:
-            statuses.append(status)
+            answered.append((self._token(), status))
             self.send_response(status)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
@@ -65,7 +75,7 @@ def guard(upstream: str, authority: Authority) -> Iterator[tuple[str, list[int]]
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield f"https://127.0.0.1:{server.server_port}", statuses
+        yield f"https://127.0.0.1:{server.server_port}", answered
     finally:
         server.shutdown()
         thread.join()
@@ -80,26 +90,36 @@ def _apply(cluster: Cluster, manifest: dict[str, Any]) -> None:
 def _prepare(cluster: Cluster, authority: Authority) -> None:
     cluster.learn()
     cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-    policy = {"selector": {"namespaces": {"allow": [NAMESPACE]}}, "reconciliationInterval": "10s"}
-    idler = template(plods(rest=0.5), app="idler", size=size("100m", "32Mi"))
-    for kind, name, content in (
-        ("Secret", "prometheus", {"stringData": {"token": TOKEN}}),
-        ("ConfigMap", "private-ca", {"data": {"ca.crt": authority.cert.read_text()}}),
-    ):
-        _apply(cluster, {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, **content})
-    _apply(
-        cluster,
-        {
-            "apiVersion": "trimtab.io/v1alpha1",
-            "kind": "OptimizationPolicy",
-            "metadata": {"name": "all"},
-            "spec": policy,
-        },
-    )
-    _apply(cluster, workload("Deployment", "idler", idler, policy="all"))
+    for name, token in (("prometheus", TOKEN), ("team", TEAM_TOKEN)):
+        _apply_secret(cluster, name, token=token, authority=authority)
+    for name, source in (("own", {}), ("team", {"metricsConfig": {"secret": "team"}})):
+        policy = {
+            "selector": {
+                "namespaces": {"allow": [NAMESPACE]},
+                "workloadSelector": {"matchLabels": {"policy": name}},
+            },
+            "reconciliationInterval": "10s",
+            **source,
+        }
+        _apply(
+            cluster,
+            {
+                "apiVersion": "trimtab.io/v1alpha1",
+                "kind": "OptimizationPolicy",
+                "metadata": {"name": name},
+                "spec": policy,
+            },
+        )
+        idler = template(plods(rest=0.5), app=name, size=size("100m", "32Mi"))
+        _apply(cluster, workload("Deployment", name, idler, policy=name))
 
 
-def test_operator_reads_a_prometheus_behind_a_token_and_a_private_ca(
+def _apply_secret(cluster: Cluster, name: str, *, token: str, authority: Authority) -> None:
+    content = {"token": token, "ca.crt": authority.cert.read_text()}
+    _apply(cluster, {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": content})
+
+
+def test_operator_reads_a_prometheus_with_the_secrets_of_configuration_and_policy(
     node_cluster: Cluster, tmp_path: Path
 ) -> None:
     node = node_cluster.add_node()
@@ -114,7 +134,8 @@ def test_operator_reads_a_prometheus_behind_a_token_and_a_private_ca(
         prometheus = Prometheus(node_cluster, tmp_path / "data")
     except UnavailableError as why:
         pytest.skip(str(why))
-    with prometheus, guard(prometheus.url, authority) as (url, statuses):
+    tokens = {TOKEN, TEAM_TOKEN}
+    with prometheus, guard(prometheus.url, authority, tokens) as (url, answered):
         try:
             helm.install(
                 "crds.install=false",
@@ -126,19 +147,29 @@ def test_operator_reads_a_prometheus_behind_a_token_and_a_private_ca(
                 "operator.webhook=false",
                 f"operator.env[0].name=KUBERNETES_SERVICE_HOST,operator.env[0].value={host}",
                 f"operator.env[1].name=KUBERNETES_SERVICE_PORT,operator.env[1].value={served}",
-                "operator.secrets={prometheus}",
-                "operator.caBundle.configMap=private-ca",
-                "operator.config.metricsSource.provider=prometheus",
+                "operator.secrets={team}",
+                "operator.config.metricsSource.secret=prometheus",
                 f"operator.config.metricsSource.settings.url={url}",
-                "operator.config.metricsSource.settings.token_file=/run/trimtab/secrets/prometheus/token",
             )
 
-            def is_read() -> bool:
-                found = node_cluster.call("GET", f"{POLICIES}/all").get("status", {}).get("conditions", ())
+            def is_read(policy: str) -> bool:
+                found = (
+                    node_cluster.call("GET", f"{POLICIES}/{policy}").get("status", {}).get("conditions", ())
+                )
                 known = {each["type"]: each for each in found}
                 return "known since" in known.get("MetricsAvailable", {}).get("message", "")
 
-            eventually(is_read, what="samples of the Prometheus", timeout=240)
+            for policy in ("own", "team"):
+                eventually(partial(is_read, policy), what=f"samples for the policy {policy}", timeout=240)
+            assert {token for token, _ in answered} == {TOKEN, TEAM_TOKEN}
+            assert {status for _, status in answered} == {200}
+
+            _apply_secret(node_cluster, "team", token=ROTATED, authority=authority)
+            tokens.add(ROTATED)
+            eventually(lambda: (ROTATED, 200) in answered, what="a request with the next token", timeout=240)
+            pods = json.loads(node_cluster.kubectl("get", "pods", "-n", NAMESPACE, "-o", "json"))["items"]
+            (operator,) = [each for each in pods if each["metadata"]["name"].startswith("trimtab-operator")]
+            assert operator["status"]["containerStatuses"][0]["restartCount"] == 0
         except Exception:
             print(node_cluster.kubectl("describe", "pods", "-n", NAMESPACE))
             print(node_cluster.kubectl("logs", "-n", NAMESPACE, "deploy/trimtab-operator"))
@@ -148,5 +179,3 @@ def test_operator_reads_a_prometheus_behind_a_token_and_a_private_ca(
             with suppress(HelmError):
                 helm.uninstall()
             node_cluster.call("DELETE", f"/api/v1/namespaces/{NAMESPACE}")
-    assert statuses
-    assert 401 not in statuses

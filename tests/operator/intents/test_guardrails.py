@@ -343,3 +343,50 @@ async def test_executor_reports_rate_limited_resize_as_transient(
     )
     assert performed.blocked_reason == "resizeCPU: wait"
     assert performed.is_transient is passes
+
+
+@pytest.mark.parametrize("actuator", ["rmPod", "shedLoad", "scaleOut", "cacheClass"])
+@pytest.mark.parametrize("outdated", ["pods cannot be watched", ""])
+async def test_executor_takes_no_action_by_what_is_outdated(actuator: str, outdated: str) -> None:
+    """Evictions and plugins went on where Deployments or pods could no longer be watched."""
+    acted: list[str] = []
+
+    class Records:
+        def get(self, _: object) -> Workload:
+            return found.workload
+
+        def outdated_reason(self, _: object) -> str:
+            return outdated
+
+    class Writer:
+        async def write(self, *_: Any) -> None:
+            acted.append(actuator)
+
+    class Plugin:
+        def execute(self, *_: Any, **__: Any) -> str:
+            acted.append(actuator)
+            return ""
+
+    executor = PlanExecutor(
+        None,  # type: ignore[arg-type]
+        Records(),  # type: ignore[arg-type]
+        Writer(),  # type: ignore[arg-type]
+        recorder=None,  # type: ignore[arg-type]
+        may_write=lambda: True,
+        can_resize_in_place=lambda: True,
+        observation_period=lambda: 1.0,
+    )
+    found = dataclasses.replace(observe(workload(replicas=4)), pods=[pod("web-1")])
+    assert found.state is not None
+    action = IntentAction(actuator=actuator, parameters={"name": "web-1"}, after=found.state)
+    result = await executor.execute(
+        Plan(intent="shop/web", purpose=Purpose.REACH, actions=(action,)),
+        found,
+        limits=PlanConstraints(),
+        plugins={"shedLoad": Plugin()},  # type: ignore[dict-item]
+        now=1000.0,
+    )
+    assert (result.blocked_reason, result.is_transient) == (
+        (f"{actuator}: {outdated}", True) if outdated else ("", False)
+    )
+    assert acted == ([] if outdated else [actuator])

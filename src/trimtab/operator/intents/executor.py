@@ -185,13 +185,8 @@ class PlanExecutor:
         workload, state = observation.workload, observation.state
         assert workload is not None
         assert state is not None
-        if action.actuator in plugins:
-            plugin = plugins[action.actuator]
-            # In a thread: a plugin has up to half a minute, during which the Lease must be renewed.
-            return await asyncio.to_thread(plugin.execute, action, target=workload.key, state=state)
-        if action.actuator in SCALING_ACTUATORS:
-            return await self._scale(workload, state, action.after.replicas)
-        if action.actuator in RESIZING_ACTUATORS:
+        # A plugin may have the name of an actuator.
+        if action.actuator in RESIZING_ACTUATORS and action.actuator not in plugins:
             sizes = {size.container: _to_resources(size) for size in _merge_resizes(state, plan.actions)}
             # The plan started from these sizes: if somebody changes them meanwhile, the resize must not
             # overwrite that.
@@ -207,40 +202,55 @@ class PlanExecutor:
                 effective=effective,
             )
             return _refusal_reason(result, now)
-        if action.actuator in OPTION_ACTUATORS:
-            return await self._set_options(observation, workload, action.after, now)
-        if action.actuator == REMOVE_POD_ACTUATOR:
-            return await self._remove_pod(observation, str(action.parameters.get("name", "")))
-        return "no actuator with this name is available"
+        return await self._execute_without_resize(action, observation, workload, state, plugins, now)
 
-    async def _scale(self, workload: Workload, state: TargetState, replicas: int) -> str:
+    async def _execute_without_resize(
+        self,
+        action: IntentAction,
+        observation: IntentObservation,
+        workload: Workload,
+        state: TargetState,
+        plugins: Mapping[str, RemoteActuator],
+        now: float,
+    ) -> str:
+        """Execute an action other than a resize, for which the change executor checks the same."""
         present = self._records.get(workload.key)
         # A new workload of the same name has another load: the plan was not made for it.
         if present is None or present.uid != workload.uid:
             return "the workload no longer exists"
-        if why := self._records.outdated_reason(present):
-            return _TransientRefusal(why)
+        if outdated := _TransientRefusal(self._records.outdated_reason(present)):
+            return outdated
+        if action.actuator in plugins:
+            plugin = plugins[action.actuator]
+            # In a thread: a plugin has up to half a minute, during which the Lease must be renewed.
+            return await asyncio.to_thread(plugin.execute, action, target=workload.key, state=state)
+        refusal = "no actuator with this name is available"
+        if action.actuator in SCALING_ACTUATORS:
+            refusal = await self._scale(present, state, action.after.replicas)
+        elif action.actuator in OPTION_ACTUATORS:
+            refusal = await self._set_options(observation, present, action.after, now)
+        elif action.actuator == REMOVE_POD_ACTUATOR:
+            refusal = await self._remove_pod(observation, str(action.parameters.get("name", "")))
+        return refusal
+
+    async def _scale(self, present: Workload, state: TargetState, replicas: int) -> str:
         if present.replicas != state.replicas:
             return f"somebody scaled the workload to {present.replicas} since the plan; Trimtab plans again"
         try:
-            await self._executor.write(workload.key, lambda cluster: cluster.scale(present, replicas))
+            await self._executor.write(present.key, lambda cluster: cluster.scale(present, replicas))
         except Conflict:
             # If the response was lost, the retry of a successful write conflicts with itself. Only a live read shows
             # whether it is done, and starts the cool-down: the records may lag behind.
-            found = await self._cluster.get_workload(workload.key)
+            found = await self._cluster.get_workload(present.key)
             if found is None or found.replicas != replicas:
                 raise
         return ""
 
     async def _set_options(
-        self, observation: IntentObservation, workload: Workload, after: TargetState, now: float
+        self, observation: IntentObservation, present: Workload, after: TargetState, now: float
     ) -> str:
-        state, present = observation.state, self._records.get(workload.key)
+        state = observation.state
         assert state is not None
-        if present is None or present.uid != workload.uid:
-            return "the workload no longer exists"
-        if why := self._records.outdated_reason(present):
-            return _TransientRefusal(why)
         mark = start_options_change(
             present,
             PodOptions(after.cache_class, after.power_profile),
@@ -249,7 +259,7 @@ class PlanExecutor:
             cores=after.cpu or 1.0,
             now=now,
         )
-        await self._executor.write(workload.key, lambda cluster: cluster.patch_options(present, mark))
+        await self._executor.write(present.key, lambda cluster: cluster.patch_options(present, mark))
         return ""
 
     async def finish_rollout(self, workload: Workload, now: float) -> None:
