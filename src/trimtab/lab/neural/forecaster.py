@@ -67,7 +67,7 @@ class ForecasterSettings(Settings):
     """The network: the one that ships with Trimtab, or the path of an .npz file that `trimtab train` has written."""
     cpu_risk: float = Field(default=0.02, gt=0, lt=1)
     """The share of time that a container may need more CPU than it asks for: less risk, more cost."""
-    memory_risk: float = Field(default=0.2, gt=0)
+    memory_risk: float = Field(default=0.2, ge=1e-9)
     """OOMs a container and month that are worth the memory saved: less risk, more cost."""
     unserved: float = Field(default=0.5, ge=0, le=1)
     """The definition of harm: 0 counts time over the request, 1 counts unserved CPU, which covers spikes better."""

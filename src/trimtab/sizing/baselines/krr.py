@@ -53,7 +53,7 @@ class KrrSettings(Settings):
     """Seconds of history that count."""
     slices: int = Field(default=14, ge=2, le=366)
     """The number of slices of the window; it forgets one of them at a time."""
-    min_samples: int = Field(default=100, ge=1)
+    min_samples: int = Field(default=100, ge=1, le=1_000_000_000)
     """The least samples in the window for a recommendation."""
     min_cpu: float = Field(default=0.01, ge=0)
     """The least cores of a request."""

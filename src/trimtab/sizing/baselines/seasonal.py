@@ -64,7 +64,7 @@ class SeasonalSettings(Settings):
     """The autocorrelation from which a container has a period."""
     shortest: int = Field(default=4, ge=2)
     """The bins of the shortest period."""
-    fallback: int = Field(default=24, ge=1)
+    fallback: int = Field(default=24, ge=1, le=1_000_000)
     """The bins by which a container without a period is sized."""
     min_bins: int = Field(default=2, ge=1)
     """The least bins for a recommendation."""

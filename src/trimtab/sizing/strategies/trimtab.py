@@ -140,7 +140,7 @@ class TrimtabSettings(Settings):
 
     cpu_risk: float = Field(default=0.02, gt=0, lt=1)
     """The share of time in which a container may need more CPU than it requests: less risk, more cost."""
-    memory_risk: float = Field(default=0.2, gt=0)
+    memory_risk: float = Field(default=0.2, ge=1e-9)
     """The OOM kills per container and month that are worth the memory saved: less risk, more cost."""
     unserved: float = Field(default=0.5, ge=0, le=1)
     """The kind of harm that counts: 0 is time above the request alone, 1 is unserved CPU alone, which covers

@@ -67,11 +67,11 @@ class VpaSettings(Settings):
     """The factor above what a container had for the peak of an OOM kill."""
     oom_min_bump: float = Field(default=OOM_MIN_INCREASE, ge=0)
     """The least bytes above what a container had for the peak of an OOM kill."""
-    pod_min_cpu: float = Field(default=0.025, ge=0)
+    pod_min_cpu: float = Field(default=0.025, ge=0, le=1e6)
     """The least cores of a pod, divided among its containers; 0 for no floor."""
-    pod_min_memory: float = Field(default=250 * 2**20, ge=0)
+    pod_min_memory: float = Field(default=250 * 2**20, ge=0, le=2**60)
     """The least bytes of a pod, divided among its containers; 0 for no floor."""
-    containers_per_pod: int = Field(default=1, ge=1)
+    containers_per_pod: int = Field(default=1, ge=1, le=1_000_000)
     """The number of containers that share the floors of a pod; if not set, they are counted where pods are
     known.
     """
