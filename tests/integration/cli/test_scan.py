@@ -1,11 +1,14 @@
 """`trimtab scan` on the real API server and a real Prometheus, as a new user would run it."""
 
+import asyncio
 import csv
 import io
 import json
+import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
@@ -15,6 +18,7 @@ from scan.scene import RunCommand, ScannedCluster
 from trimtab.cli import INTERRUPTED, run
 from trimtab.cli._common import clusters
 from trimtab.kube.rest.client import Client
+from trimtab.usage.source import UsageQuery, source
 
 Found = dict[str, dict[str, Any]]
 
@@ -43,6 +47,48 @@ def cluster_scan(
 @pytest.fixture
 def workloads(cluster_scan: dict[str, Any]) -> Found:
     return {found["name"]: found for found in cluster_scan["workloads"]}
+
+
+async def test_scan_of_a_recording_recommends_the_same(
+    lightly_used_cluster: ScannedCluster,
+    cluster_scan: dict[str, Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file, now = tmp_path / "usage.csv", time.time()
+    namespaces = (lightly_used_cluster.namespace,)
+    async with source("prometheus", url=lightly_used_cluster.prometheus) as history:
+        usage = await history.read(UsageQuery.last(2 * 86400, now=now, step=300, namespaces=namespaces))
+    with file.open("w", newline="") as text:
+        rows = csv.writer(text)
+        rows.writerow(["series", "t_seconds", "cpu_cores", "mem_bytes"])
+        for column, name in enumerate(usage.containers):
+            for t, cpu, memory in zip(
+                usage.times, usage.cpu[:, column], usage.memory[:, column], strict=True
+            ):
+                rows.writerow(
+                    ["/".join(name), t, "" if np.isnan(cpu) else cpu, "" if np.isnan(memory) else memory]
+                )
+    asked = [
+        "--kubeconfig",
+        str(lightly_used_cluster.cluster.kubeconfig),
+        "--recording",
+        str(file),
+        "-o",
+        "json",
+    ]
+    assert await asyncio.to_thread(run, ["scan", "-n", *namespaces, *asked]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["clusters"]
+    assert found["source"].startswith("recording ")
+    assert read_sizes(found) == read_sizes(cluster_scan)
+
+
+def read_sizes(scan: dict[str, Any]) -> dict[str, Any]:
+    return {
+        f"{workload['name']} {each['name']}": each["recommended"]
+        for workload in scan["workloads"]
+        for each in workload["containers"]
+    }
 
 
 def test_scan_sizes_workloads_of_every_kind(cluster_scan: dict[str, Any], workloads: Found) -> None:

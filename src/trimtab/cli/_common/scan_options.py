@@ -33,8 +33,9 @@ from trimtab.printable import escape_invisible
 from trimtab.scan import usage_reader
 from trimtab.scan.model import ScanResult, build_failed_scan
 from trimtab.scan.pricing import ResourcePrices
+from trimtab.scan.recording import open_recording
 from trimtab.scan.scan import Scan, ScanRequest, UsageObserver, WorkloadFilter
-from trimtab.scan.source_selection import AUTO, open_source
+from trimtab.scan.source_selection import AUTO, SelectedSource, open_source
 
 DAY = 86400.0
 SNAPSHOT_WINDOW, SNAPSHOT_STEP = 1800.0, 60.0
@@ -51,6 +52,9 @@ class ScanOptions:
 
     prometheus: str | None = None
     """The address of a Prometheus, Thanos, Mimir or VictoriaMetrics; by default, the one that is found by the labels of its Service."""
+
+    recording: Path | None = None
+    """A recording of usage to read instead of a server, in a format that `backtest` reads; its series are named NAMESPACE/POD/CONTAINER."""
 
     source: str = AUTO
     """The usage source to read; auto is a Prometheus if there is one, otherwise metrics-server."""
@@ -96,10 +100,10 @@ class ScanOptions:
         async with (
             Client(connection, rate=rate, retry=RetryPolicy(attempts=2), timeout=30) as client,
             friendly_errors(connection),
-            open_source(client, name=self.source, settings=settings) as found,
+            self._open_source(client, settings) as (found, now),
         ):
             request = ScanRequest(
-                now=time.time(),
+                now=now,
                 workloads=workloads,
                 strategy=self.strategy,
                 settings=parse_key_values("--setting", self.setting),
@@ -131,6 +135,21 @@ class ScanOptions:
             strategy=strategy,
             prices=prices or ResourcePrices(),
         )
+
+    @asynccontextmanager
+    async def _open_source(
+        self, client: Client, settings: dict[str, Any]
+    ) -> AsyncIterator[tuple[SelectedSource, float]]:
+        """Open the usage source, and return it with the time to scan at: a recording is not older for being read later."""
+        if self.recording is None:
+            async with open_source(client, name=self.source, settings=settings) as found:
+                yield found, time.time()
+            return
+        if settings or self.source != AUTO:
+            raise TrimtabError(
+                "--recording: it replaces --prometheus, --source and --source-setting; give one"
+            )
+        yield await open_recording(self.recording)
 
     def _parse_step(self) -> float | None:
         if self.step is None:
