@@ -24,6 +24,7 @@ from trimtab.sizing.evidence import (
     Evidence,
     Heap,
     SafeMinimum,
+    check_history,
     describe_learning,
     needed_memory,
     safe_minimum,
@@ -161,6 +162,24 @@ def test_constant_usage_changes_the_minimum_once_for_each_step_of_the_first_day(
     ]
     changes = [minute for minute in range(1, len(found)) if found[minute] != found[minute - 1]]
     assert changes == [hours * 60 for hours in (4, 6, 8, 12, 16, 24)]
+
+
+@pytest.mark.parametrize("resource", ["cpu", "memory"])
+def test_history_of_a_day_is_needed_where_the_resize_policy_restarts_the_container(
+    resource: ResourceName,
+) -> None:
+    """Early steps restarted such a container six times in its first day."""
+    restarted = with_(WEB, **{f"restart_on_{resource}_resize": True})
+    both: tuple[ResourceName, ...] = ("cpu", "memory")
+    for each in both:
+        asked = sized_resource(restarted, each, evidence=observed(23), rules=FREE, now=NOW)
+        found = check_history(asked)
+        assert found is not None
+        assert (found.amount == NO_DECREASE) == (each == resource)
+        old = sized_resource(restarted, each, evidence=observed(24), rules=FREE, now=NOW)
+        assert check_history(old) is None
+    learning = describe_learning([observed(23)], FREE, restarts=True)
+    assert learning == "learning: 23 of 24 h observed; nothing is lowered before"
 
 
 @pytest.mark.parametrize(

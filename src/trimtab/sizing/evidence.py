@@ -160,6 +160,8 @@ class SizedResource(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     rules: PolicyRules
     evidence: Evidence
     now: float
+    restarts_container: bool = False
+    """True if a change of this resource restarts the container."""
 
 
 class SafeMinimum(msgspec.Struct, frozen=True, gc=False):
@@ -193,6 +195,7 @@ def sized_resource(
         rules=own,
         evidence=evidence,
         now=now,
+        restarts_container=own.restarts_pods or container.restarts_on_resize(resource),
     )
 
 
@@ -249,7 +252,10 @@ def check_history(sized: SizedResource) -> SafeMinimum | None:
 
     They start after a fixed time, or after some hours; then, the shorter the history is, the more stays above its peak.
     """
-    known, start = sized.evidence.observed_seconds, first_decrease(sized.evidence, sized.rules)
+    known, start = (
+        sized.evidence.observed_seconds,
+        first_decrease(sized.evidence, sized.rules, restarts=sized.restarts_container),
+    )
     if known < start:
         why = f"observed for {known / 3600:.1f} h; decreases start after {start / 3600:.1f} h"
         return SafeMinimum("history", NO_DECREASE, why, _HISTORY_SOURCE)
@@ -264,12 +270,13 @@ def check_history(sized: SizedResource) -> SafeMinimum | None:
     return SafeMinimum("history", add_headroom(peak, share), why, _HISTORY_SOURCE)
 
 
-def first_decrease(evidence: Evidence, rules: PolicyRules) -> float:
-    """Return the seconds of observation before which nothing is lowered."""
+def first_decrease(evidence: Evidence, rules: PolicyRules, *, restarts: bool = False) -> float:
+    """Return the seconds of observation before which nothing is lowered; `restarts` if a change restarts the container."""
     if rules.minimum_history is not None:
         return rules.minimum_history
-    # Pods that restart are changed once, not at each step; and two runs of a Job are no hours of observation.
-    return LEARNING_PERIOD if rules.restarts_pods or not evidence.is_long_running else EARLY_STEPS[0]
+    # What restarts is changed once, not at each step; and two runs of a Job are no hours of observation.
+    waits = restarts or rules.restarts_pods or not evidence.is_long_running
+    return LEARNING_PERIOD if waits else EARLY_STEPS[0]
 
 
 def early_headroom(resource: ResourceName, observed: float) -> float:
@@ -290,15 +297,15 @@ def _highest_peak(sized: SizedResource) -> int | None:
     )
 
 
-def describe_learning(evidence: Collection[Evidence], rules: PolicyRules) -> str:
+def describe_learning(evidence: Collection[Evidence], rules: PolicyRules, *, restarts: bool = False) -> str:
     """Describe how much of the history that decreases need was observed, of the container observed least; empty if all.
 
-    In whole hours, because each new text is written to a status.
+    `restarts` if changes restart the containers. In whole hours, because each new text is written to a status.
     """
     if not evidence:
         return ""
     least = min(evidence, key=lambda each: each.observed_seconds)
-    known, start = least.observed_seconds, first_decrease(least, rules)
+    known, start = least.observed_seconds, first_decrease(least, rules, restarts=restarts)
     needed = LEARNING_PERIOD if rules.minimum_history is None else start
     if known >= needed:
         return ""

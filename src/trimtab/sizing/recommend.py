@@ -437,7 +437,7 @@ def build_guard_contexts(
             others_request=other_cpu.request or 0,
             others_limit=other_cpu.limit or 0,
             other_resource_request=(other_memory.request or 0) + (memory.request or 0),
-            restarts_container=rules.restarts_pods or container.restart_on_cpu_resize,
+            restarts_container=rules.restarts_pods or container.restarts_on_resize("cpu"),
             now=now,
         ),
         GuardContext(
@@ -456,7 +456,7 @@ def build_guard_contexts(
             others_request=other_memory.request or 0,
             others_limit=other_memory.limit or 0,
             other_resource_request=(other_cpu.request or 0) + (cpu.request or 0),
-            restarts_container=rules.restarts_pods or container.restart_on_memory_resize,
+            restarts_container=rules.restarts_pods or container.restarts_on_resize("memory"),
             now=now,
         ),
     )

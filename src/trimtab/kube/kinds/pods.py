@@ -145,6 +145,10 @@ class Container(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     image: str = ""
     """The image of the spec: after a new image, earlier observations of the container may no longer hold."""
 
+    def restarts_on_resize(self, resource: ResourceName) -> bool:
+        """Return True if the container's resizePolicy restarts it when this resource is resized."""
+        return self.restart_on_cpu_resize if resource == "cpu" else self.restart_on_memory_resize
+
 
 class ContainerTermination(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """The last termination of a container."""

@@ -272,7 +272,7 @@ class SizingReconciler:
         )
         outcome = WorkloadOutcome(
             state=WorkloadState.SKIPPED if held else result.state,
-            reason=held or result.reason or _describe_learning(result.state, evidence, rules),
+            reason=held or result.reason or _describe_learning(result.state, workload, evidence, rules),
             # Keep the explanation from the time of the recommendation: the evidence grows all the time.
             recommendations=assessment.recommendations if explained or not before else before.recommendations,
             explained_under=policy,
@@ -427,8 +427,13 @@ def _template_evidence(workload: Workload, estimates: Mapping[str, ContainerEsti
     }
 
 
-def _describe_learning(state: WorkloadState, evidence: Mapping[str, Evidence], rules: PolicyRules) -> str:
+def _describe_learning(
+    state: WorkloadState, workload: Workload, evidence: Mapping[str, Evidence], rules: PolicyRules
+) -> str:
     """Describe the progress of learning where it explains why a healthy workload is not made smaller."""
     if state not in HEALTHY_STATES:
         return ""
-    return describe_learning(evidence.values(), rules)
+    restarts = all(
+        each.restart_on_cpu_resize and each.restart_on_memory_resize for each in workload.containers
+    )
+    return describe_learning(evidence.values(), rules, restarts=restarts)

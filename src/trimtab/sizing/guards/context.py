@@ -40,8 +40,6 @@ class GuardContext(SizedResource, frozen=True, gc=False, kw_only=True):
     """The sum of the limits of this resource of the containers beside it."""
     other_resource_request: int
     """The sum of the requests of the other resource by this container and those beside it."""
-    restarts_container: bool = False
-    """True if a change of this resource restarts the container."""
 
     @property
     def keeps_limit(self) -> bool:
