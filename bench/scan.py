@@ -1,10 +1,11 @@
-"""A scan of a whole cluster beside the subqueries that KRR sends for the same answer, on one real Prometheus.
+"""A scan of a whole cluster beside KRR, or the queries that it sends for the same answer, on one real Prometheus.
 
     make bench BENCH=scan                                1,000 containers, 14 days
     PYTHONPATH=tests .venv/bin/python bench/scan.py --containers 10000    the size in docs/research/measured.md
 
 A Prometheus is filled by its own importer with CPU and memory of every container. `trimtab scan --strategy krr` looks
-at it and at a real API server with the Deployments, ReplicaSets and pods. Then some of the workloads are asked for in
+at it and at a real API server with the Deployments, ReplicaSets and pods. Where `KRR` names the command of KRR, such as
+`KRR="python /opt/krr/krr.py"`, it then looks at the same workloads. Otherwise some of them are asked for in
 the way of KRR's published `simple` strategy: for each container three queries for the pods of its workload, and then the
 percentile of CPU, the highest memory and the number of samples of both, each a subquery over the whole window, ten
 at once. The Prometheus has nothing of kube-state-metrics, so that the first three cost it next to nothing. What these take is scaled to all
@@ -32,6 +33,7 @@ from rich.table import Table
 
 from harness.builders.bulk_objects import Place, Population
 from harness.cluster.cluster import Cluster
+from harness.peers import krr
 from harness.peers.filled_prometheus import (
     CONTAINERS,
     MeteredPrometheus,
@@ -100,6 +102,13 @@ async def ask(url: str, queries: Sequence[str]) -> int:
     return answered
 
 
+def run_krr(program: list[str], cluster: Cluster, url: str, *, days: int, step: int) -> int:
+    """Run KRR; the answer is how many containers it sized."""
+    asked = ["--history_duration", str(24 * days), "--timeframe_duration", str(step / 60)]
+    found = krr.ask(program, kubeconfig=cluster.kubeconfig, prometheus=url, options=asked)
+    return sum(None not in requests.values() for requests in found.values())
+
+
 def measure(options: Namespace) -> tuple[Took, Took]:
     pods = options.containers // len(CONTAINERS)
     population = Population(pods, pods_a_workload=PODS_A_WORKLOAD)
@@ -128,6 +137,11 @@ def measure(options: Namespace) -> tuple[Took, Took]:
                 ours.append(watched.taken("trimtab scan"))
                 assert sized == len(workloads) * len(CONTAINERS), f"only {sized} were sized"
                 watched = MeteredPrometheus(server)
+                if program := krr.find_program():
+                    sized = run_krr(program, cluster, server.url, days=options.days, step=2 * options.scrape)
+                    theirs.append(watched.taken("KRR"))
+                    assert sized == len(workloads) * len(CONTAINERS), f"KRR sized only {sized}"
+                    continue
                 answered = asyncio.run(ask(server.url, [*pods_asked, *queries]))
                 name = f"KRR's subqueries ({len(asked)} of {len(workloads)} workloads, scaled)"
                 theirs.append(watched.taken(name).times(len(workloads) / len(asked)))

@@ -9,7 +9,7 @@ import os
 import shlex
 import subprocess
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -325,10 +325,12 @@ def find_program() -> list[str]:
     return shlex.split(os.environ.get(PROGRAM, ""))
 
 
-def ask(program: list[str], *, kubeconfig: Path, prometheus: str) -> dict[str, dict[str, Any]]:
+def ask(
+    program: list[str], *, kubeconfig: Path, prometheus: str, options: Sequence[str] = ()
+) -> dict[str, dict[str, Any]]:
     """Return the request that `krr simple` recommends for each container; None where it gives none."""
-    options = ["--kubeconfig", str(kubeconfig), "-p", prometheus, "-n", NAMESPACE, "-f", "json", "-q"]
-    done = subprocess.run([*program, "simple", *options], check=True, capture_output=True, text=True)
+    where = ["--kubeconfig", str(kubeconfig), "-p", prometheus, "-f", "json", "-q"]
+    done = subprocess.run([*program, "simple", *where, *options], check=True, capture_output=True, text=True)
     found = json.loads(done.stdout[done.stdout.index("{") :])["scans"]
     return {
         f"{scan['object']['kind']} {scan['object']['name']} {scan['object']['container']}": {

@@ -58,7 +58,12 @@ def theirs(fleet: RunningFleet) -> Requests:
         if is_recording():
             if not (program := krr.find_program()):
                 pytest.skip(f"{krr.PROGRAM} does not name the command of KRR")
-            found = krr.ask(program, kubeconfig=fleet.kubeconfig, prometheus=fleet.prometheus)
+            found = krr.ask(
+                program,
+                kubeconfig=fleet.kubeconfig,
+                prometheus=fleet.prometheus,
+                options=["-n", krr.NAMESPACE],
+            )
             recording.keep(QUESTION, found)
         answer: Requests = recording.find(QUESTION)
         return answer

@@ -17,8 +17,9 @@ from trimtab.scan.render.summary import (
     format_all_clusters,
     format_change,
     format_risks,
-    format_short_name,
     format_title,
+    format_workload,
+    group_skipped,
     list_gaps,
     list_operator_notes,
 )
@@ -26,7 +27,9 @@ from trimtab.scan.render.summary import (
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-BAR, BAR_PITCH, WIDTH, LABEL = 22, 28, 720, 250
+BAR, BAR_PITCH, WIDTH, LABEL = 22, 28, 820, 350
+MAX_LABEL = 40
+"""The number of characters that fit beside a bar."""
 REQUESTED, USED, WASTED, MISSING = "#2c6fbb", "#0b6e4f", "#c0392b", "#b7791f"
 MAX_BARS = 10
 MIN_SHARE = 0.002
@@ -40,6 +43,14 @@ class _Bar(NamedTuple):
     share: float
     text: str
     colour: str
+
+    @property
+    def short_label(self) -> str:
+        """The label, without its middle if that is too long: the end of a name often tells it from others."""
+        if len(self.label) <= MAX_LABEL:
+            return self.label
+        half = (MAX_LABEL - 1) // 2
+        return f"{self.label[:half]}…{self.label[-half:]}"
 
     @property
     def length(self) -> float:
@@ -76,8 +87,9 @@ def _build_environment() -> Environment:
         format_risks,
         format_share,
         format_short,
-        format_short_name,
         format_title,
+        format_workload,
+        group_skipped,
         list_gaps,
         list_operator_notes,
     )

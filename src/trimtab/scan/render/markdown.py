@@ -14,6 +14,8 @@ from trimtab.scan.render.summary import (
     format_change,
     format_risks,
     format_title,
+    group_skipped,
+    join_names,
     list_gaps,
     list_operator_notes,
     list_relevant,
@@ -69,12 +71,13 @@ def _render_lines(scan: ScanResult, top: int) -> Iterator[str]:
         yield f"\n{_escape(line)}"
     if scan.skipped:
         yield f"\n<details><summary>Skipped: {len(scan.skipped)}</summary>\n"
-        named = scan.skipped[:MAX_SKIPPED] if top else scan.skipped
-        for skipped in named:
-            key = skipped.key
-            yield f"- {key.namespace}/{key.kind}/{key.name}: {_escape(skipped.reason)}"
-        if len(named) < len(scan.skipped):
-            yield f"- … and {len(scan.skipped) - len(named)} more; --output json lists all."
+        groups = group_skipped(scan)
+        shown_groups = groups[:MAX_SKIPPED] if top else groups
+        for reason, names in shown_groups:
+            most = max(1, MAX_SKIPPED // len(shown_groups)) if top else len(names)
+            yield f"- {_escape(reason)}: {_escape(join_names(names, most=most))}"
+        if len(shown_groups) < len(groups):
+            yield f"- … and {len(groups) - len(shown_groups)} more reasons; --output json lists all."
         yield "\n</details>"
 
 

@@ -13,7 +13,7 @@ from trimtab.scan.pricing import format_money, format_share
 SHORT_HISTORY = 86400.0
 """The seconds of usage below which a scan says that its recommendations are rough."""
 _NEARLY_ALL = 0.9
-_MAX_NAMED = 3
+MAX_NAMED = 3
 TOTALS_HEADER = ("", "REQUESTED", "USED", "WASTED", "WASTE A MONTH")
 
 
@@ -114,24 +114,33 @@ def list_operator_notes(workloads: Iterable[WorkloadFinding]) -> list[str]:
     by_reason: dict[str, list[str]] = {}
     for found in workloads:
         if policy := found.policy:
-            by_policy.setdefault((policy.name, policy.strategy), []).append(_format_workload(found.key))
+            by_policy.setdefault((policy.name, policy.strategy), []).append(format_workload(found.key))
         if found.operator_obstacle:
-            by_reason.setdefault(found.operator_obstacle, []).append(_format_workload(found.key))
+            by_reason.setdefault(found.operator_obstacle, []).append(format_workload(found.key))
     return [
         *(
-            f"Policy {name} (strategy {strategy}) sizes {_join_names(names)}."
+            f"Policy {name} (strategy {strategy}) sizes {join_names(names)}."
             for (name, strategy), names in by_policy.items()
         ),
         *(
-            f"The operator leaves {_join_names(names)} unchanged: {reason}."
+            f"The operator leaves {join_names(names)} unchanged: {reason}."
             for reason, names in by_reason.items()
         ),
     ]
 
 
-def _join_names(names: list[str]) -> str:
-    named = ", ".join(names[:_MAX_NAMED])
-    return f"{named} and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else named
+def group_skipped(scan: ScanResult) -> list[tuple[str, list[str]]]:
+    """Group the skipped workloads by reason, the most frequent first."""
+    by_reason: dict[str, list[str]] = {}
+    for each in scan.skipped:
+        by_reason.setdefault(each.reason, []).append(format_workload(each.key))
+    return sorted(by_reason.items(), key=lambda group: -len(group[1]))
+
+
+def join_names(names: list[str], *, most: int = MAX_NAMED) -> str:
+    """Join the first names, and say how many follow."""
+    named = ", ".join(names[:most])
+    return f"{named} and {len(names) - most} more" if len(names) > most else named
 
 
 def list_relevant(scan: ScanResult) -> list[tuple[WorkloadFinding, ContainerFinding]]:
@@ -147,10 +156,11 @@ def list_relevant(scan: ScanResult) -> list[tuple[WorkloadFinding, ContainerFind
 def format_short_name(found: WorkloadFinding, container: ContainerFinding) -> str:
     """Format a name such as `shop/deploy/web`, with the container if the workload has several."""
     more = f":{container.name}" if len(found.containers) > 1 else ""
-    return f"{_format_workload(found.key)}{more}"
+    return f"{format_workload(found.key)}{more}"
 
 
-def _format_workload(key: WorkloadKey) -> str:
+def format_workload(key: WorkloadKey) -> str:
+    """Format a workload such as `shop/deploy/web`."""
     kind = SHORT_KINDS.get(key.kind, key.kind.partition(".")[0].lower())
     return f"{key.namespace}/{kind}/{key.name}"
 

@@ -26,6 +26,8 @@ from trimtab.scan.render.summary import (
     format_risks,
     format_short_name,
     format_title,
+    group_skipped,
+    join_names,
     list_gaps,
     list_operator_notes,
     list_relevant,
@@ -165,10 +167,11 @@ def _format_size(size: Resources) -> str:
 
 def _render_skipped(scan: ScanResult) -> Iterator[RenderableType]:
     yield Text(f"Skipped: {len(scan.skipped)}", style="bold")
-    for each in scan.skipped[:MAX_SKIPPED]:
-        yield Text(f"  {each.key.namespace}/{each.key.kind}/{each.key.name}: {each.reason}", style="dim")
-    if len(scan.skipped) > MAX_SKIPPED:
-        yield Text(f"  … and {len(scan.skipped) - MAX_SKIPPED} more; --output json lists all.", style="dim")
+    groups = group_skipped(scan)
+    for reason, names in groups[:MAX_SKIPPED]:
+        yield Text(f"  {reason}: {join_names(names)}", style="dim")
+    if len(groups) > MAX_SKIPPED:
+        yield Text(f"  … and {len(groups) - MAX_SKIPPED} more reasons; --output json lists all.", style="dim")
 
 
 def _format_risks(each: ContainerFinding) -> Text:
