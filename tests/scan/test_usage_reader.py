@@ -4,6 +4,7 @@ import itertools
 from typing import Any, ClassVar
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,6 +71,21 @@ async def test_plan_read_uses_coarse_step_and_parts_for_large_cluster() -> None:
     assert len(parts) == len(source.queries) > 1
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("series", "interval", "step", "rate_window"),
+    [(100, 30.0, 75.0, 75.0), (1500, 30.0, 300.0, 75.0), (100, 75.0, STEPS[0], 0.0)],
+)
+async def test_plan_read_follows_the_step_of_the_strategy_if_samples_are_close_enough(
+    series: int, interval: float, step: float, rate_window: float
+) -> None:
+    source = CountingSource(3 * series)
+    source.capabilities = Capabilities(history=True, interval=interval)
+    plan = await plan_read(
+        source, window=14 * DAY, step=None, now=NOW, namespaces=["shop"], sample_seconds=75.0
+    )
+    assert (plan.query.step, plan.query.rate_window) == (step, rate_window)
 
 
 async def test_plan_read_keeps_given_step() -> None:

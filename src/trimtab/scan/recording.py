@@ -29,12 +29,12 @@ class RecordingSource(Source[Settings]):
 
     name = "recording"
     settings_type = Settings
-    capabilities = Capabilities(history=True)
 
     def __init__(self, trace: Trace, path: Path) -> None:
         super().__init__(Settings())
         self._trace = trace
         self._path = path
+        self.capabilities = Capabilities(history=True, interval=trace.step)
         self._containers = tuple(_parse_name(name, path) for name in trace.names)
 
     @property

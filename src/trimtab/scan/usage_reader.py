@@ -81,6 +81,8 @@ async def plan_read(
     `sample_seconds` is the step and rate window of the strategy, 0 if it has none. A large cluster is read with a wider
     step, each still averaged over that time.
     """
+    if sample_seconds <= source.capabilities.interval:
+        sample_seconds = 0.0  # no rate is known over less than two samples
 
     async def plan_step(width: float) -> ReadPlan:
         query = UsageQuery.last(

@@ -102,6 +102,8 @@ class Capabilities:
 
     Otherwise samples may still arrive until a later step has one.
     """
+    interval: float = 0.0
+    """The seconds from one sample of a container to the next; 0 if unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -231,6 +231,7 @@ class Prometheus(Source[PrometheusSettings]):
             history=True,
             throttling=self.settings.throttling and inventory.schema.has_throttling,
             ooms=self.settings.ooms and inventory.schema.has_ooms,
+            interval=inventory.interval,
         )
         return inventory
 
