@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from sizing.containers import DAY, GIB, HAS, NOW, WELL_KNOWN, rules, sized
 from trimtab.api.quantity import MIB, ResourceName
 from trimtab.kube.kinds.pods import Resources
 from trimtab.sizing.constraints import AutoscalerConstraint, Constraints
-from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.evidence import Evidence, UsageShift, find_usage_shifts
 
 NOTHING = Resources()
 
@@ -26,6 +27,25 @@ def test_minimum_history_delays_decreases(history: str, shrinks: bool) -> None: 
     )
     found = sized(500, GIB, evidence=week, asked=rules(metricsConfig={"minimumHistory": history}))
     assert ((found.resources.cpu_request or 0) < 1000) == shrinks
+
+
+SHIFT = UsageShift("cpu", factor=0.2, since=NOW - 3600.0, until=NOW + 23 * 3600.0)
+
+
+@pytest.mark.parametrize(("mode", "is_held"), [("HoldDecreases", True), ("Report", False), ("Ignore", False)])
+def test_usage_shift_holds_decreases_as_the_policy_says(mode: str, is_held: bool) -> None:  # noqa: FBT001 - a case
+    shifted = msgspec.structs.replace(WELL_KNOWN, usage_shift=SHIFT)
+    asked = rules(changes={"usageShift": mode})
+    found = sized(500, 300 * MIB, evidence=shifted, asked=asked)
+    assert (found.resources == HAS) == is_held
+    assert ("CPU usage was 0.2 times the lowest of this time of day" in found.text) == is_held
+    assert bool(find_usage_shifts({"web": shifted}, asked)) == (mode != "Ignore")
+
+
+def test_usage_shift_lets_increases_pass() -> None:
+    shifted = msgspec.structs.replace(WELL_KNOWN, usage_shift=SHIFT)
+    found = sized(1500, 300 * MIB, evidence=shifted, asked=rules())
+    assert (found.resources.cpu_request, found.resources.memory_request) == (1500, HAS.memory_request)
 
 
 @pytest.mark.parametrize("keep", [True, False])

@@ -134,6 +134,11 @@ class AuditRecorder:
             for kill in sorted(kills, key=lambda kill: kill.at)
         )
 
+    def record_usage_shifts(self, workload: Workload, description: str) -> None:
+        """Report sudden changes of the usage pattern of a workload."""
+        if self._may_annotate():
+            self._cluster.emit(workload, type="Warning", reason="UsageShifted", message=description)
+
     def record_abandoned_change(self, workload: Workload) -> None:
         """Report a change in progress that nobody will complete, because no policy or Intent has the workload any more."""
         found = read_change_annotations(workload)

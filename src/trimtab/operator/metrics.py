@@ -105,6 +105,9 @@ class Metrics:
         self.workloads_skipped = self._gauge(
             "workloads_skipped", "Workloads that are not sized, by reason", "namespace", "policy", "reason"
         )
+        self.workloads_shifted = self._gauge(
+            "workloads_shifted", "Workloads whose usage pattern changed suddenly", "namespace", "policy"
+        )
         self.cpu_cores = self._gauge(
             "cpu_cores", "CPU requested by pods, and recommended for them", "namespace", "policy", "kind"
         )
@@ -162,6 +165,9 @@ class Metrics:
             bounds=_FRACTIONS,
         )
         self.oom_kills = self._counter("oom_kills_total", "OOM kills in sized workloads", "policy")
+        self.usage_shifts = self._counter(
+            "usage_shifts_total", "Sudden changes of the usage pattern of a workload", "policy"
+        )
         self.reverts = self._counter(
             "reverts_total", "Reverted changes, by policy or Intent, and reason", "policy", "intent", "reason"
         )

@@ -532,9 +532,11 @@ class EvidenceCohort(Cohort):
         """Record the memory that containers have in effect."""
         ours = [size for size in sizes if size.container in self]
         if ours:
+            rows = self.find_rows(size.container for size in ours)
+            self._tracker.observe_replicas(rows, np.array([size.replicas for size in ours], np.intp))
             self._tracker.observe_sizes(
                 now,
-                self.find_rows(size.container for size in ours),
+                rows,
                 np.array([size.memory for size in ours]),
                 before=np.array([size.before for size in ours]),
                 images=np.array([size.image for size in ours], np.uint32),

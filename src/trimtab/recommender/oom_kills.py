@@ -41,6 +41,8 @@ class MemorySize(NamedTuple):
     """The largest size that the container is known to have had, from its template or from a recorded change."""
     image: int = 0
     """The fingerprint of the newest pod's image."""
+    replicas: int = 0
+    """The number of pods that run; 0 is unknown."""
 
 
 def find_oom_kills(
@@ -151,7 +153,7 @@ def memory_sizes(
     annotations: ChangeAnnotations | None = None,
 ) -> list[MemorySize]:
     """Return the memory that each container has in effect; the template's if no pod runs."""
-    is_running = bool(live_pods(pods)) and workload.kind != "CronJob"
+    replicas = 0 if workload.kind == "CronJob" else len(live_pods(pods))
     now = {each.name: each for each in effective_containers(workload, pods)}
     earlier: list[Sizes] = [container_sizes(workload.containers)]
     if annotations and annotations.applied:
@@ -164,7 +166,8 @@ def memory_sizes(
             _memory_size(now[name.container].resources),
             max(_memory_size(sizes.get(name.container)) for sizes in earlier),
             # An admission webhook may pin images, so the template's image is not comparable with a pod's.
-            image_fingerprint(now[name.container].image) if is_running else 0,
+            image_fingerprint(now[name.container].image) if replicas else 0,
+            replicas,
         )
         for name in names
         if name.container in now

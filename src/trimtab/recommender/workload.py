@@ -371,5 +371,6 @@ def _build_factors(estimate: ContainerEstimate, source: str) -> tuple[Factor, ..
     since = datetime.fromtimestamp(evidence.first_sample_at, UTC).strftime("%Y-%m-%d %H:%M")
     return (
         Factor("usage", f"{pluralize(evidence.samples, 'sample')} since {since} UTC", source),
+        *((Factor("usage shift", str(shift), source),) if (shift := evidence.usage_shift) else ()),
         *estimate.proposal.facts,
     )

@@ -24,7 +24,8 @@ from math import ceil, log
 
 import msgspec
 
-from trimtab.api.optimizationpolicy import LimitMode
+from trimtab.api.fields import format_time
+from trimtab.api.optimizationpolicy import LimitMode, UsageShiftMode
 from trimtab.api.quantity import MIB, ResourceName, format_step
 from trimtab.kube.kinds.pods import Container
 from trimtab.sizing.policy_rules import PolicyRules, ResourceRules
@@ -50,6 +51,34 @@ class Heap(msgspec.Struct, frozen=True, gc=False):
     """The most bytes to which the heap may grow."""
     source: str
     """The setting that bounds the heap, such as `-Xmx in args`."""
+
+
+class UsageShift(msgspec.Struct, frozen=True, gc=False):
+    """A sudden change of a container's usage pattern (`sizing.tracking.usage_shifts`)."""
+
+    resource: ResourceName
+    factor: float
+    """The usage of the hour in which the shift was found, divided by the highest of the same time of day in the last one
+    or two weeks; or by the lowest, if it is below 1.
+    """
+    since: float
+    """The time at which the shift was found, in seconds since 1970."""
+    until: float
+    """The time at which the shift ends, if usage is no longer unusual until then."""
+
+    def __str__(self) -> str:
+        name, extreme = (
+            "CPU" if self.resource == "cpu" else "memory",
+            "lowest" if self.factor < 1 else "highest",
+        )
+        return (
+            f"{name} usage was {self.factor:.2g} times the {extreme} of this time of day in the last one or two weeks,"
+            f" for hours until {format_time(self.since)}"
+        )
+
+
+NO_SHIFTS: Mapping[str, UsageShift] = {}
+"""The shifts of nearly all workloads, shared by them."""
 
 
 class Evidence(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -94,6 +123,8 @@ class Evidence(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     gives it.
     """
     heap: Heap | None = None
+    usage_shift: UsageShift | None = None
+    """The sudden change of the usage pattern that is in effect."""
 
     @property
     def observed_seconds(self) -> float:
@@ -297,6 +328,21 @@ def _highest_peak(sized: SizedResource) -> int | None:
     )
 
 
+def find_usage_shifts(evidence: Mapping[str, Evidence], rules: PolicyRules) -> dict[str, UsageShift]:
+    """Return the shifts in effect by container, of those that the policy reports."""
+    if rules.usage_shift is UsageShiftMode.IGNORE:
+        return NO_SHIFTS
+    return {name: each.usage_shift for name, each in evidence.items() if each.usage_shift} or NO_SHIFTS
+
+
+def describe_usage_shifts(shifts: Mapping[str, UsageShift], rules: PolicyRules) -> str:
+    """Describe the shifts of a workload and what they lead to; empty if there are none."""
+    if not shifts:
+        return ""
+    found = "; ".join(f"{name}: {each}" for name, each in sorted(shifts.items()))
+    return f"{found}; nothing is lowered until it is learned" if rules.holds_shifted else found
+
+
 def describe_learning(evidence: Collection[Evidence], rules: PolicyRules, *, restarts: bool = False) -> str:
     """Describe how much of the history that decreases need was observed, of the container observed least; empty if all.
 
@@ -332,6 +378,19 @@ def check_throttling(sized: SizedResource) -> SafeMinimum | None:
     if share is None or share <= MAX_THROTTLED_SHARE:
         return None
     return SafeMinimum("throttling", NO_DECREASE, f"CPU is throttled in {share:.0%} of periods", "usage")
+
+
+def check_usage_shift(sized: SizedResource) -> SafeMinimum | None:
+    """Forbid a decrease for the days in which a sudden change of the usage pattern is learned."""
+    shift = sized.evidence.usage_shift
+    if shift is None or not sized.rules.holds_shifted:
+        return None
+    return SafeMinimum(
+        "usage shift",
+        NO_DECREASE,
+        f"{shift}; nothing is lowered until it is learned",
+        "policy changes.usageShift",
+    )
 
 
 def check_memory_peak(sized: SizedResource) -> SafeMinimum | None:
@@ -428,6 +487,7 @@ MinimumCheck = Callable[[SizedResource], SafeMinimum | None]
 CPU_CHECKS: tuple[MinimumCheck, ...] = (
     check_history,
     check_coverage,
+    check_usage_shift,
     check_throttling,
     check_cpu_peak,
     check_policy_bound,
@@ -435,6 +495,7 @@ CPU_CHECKS: tuple[MinimumCheck, ...] = (
 MEMORY_CHECKS: tuple[MinimumCheck, ...] = (
     check_history,
     check_coverage,
+    check_usage_shift,
     check_oom_recovery,
     check_oom_kills,
     check_memory_peak,

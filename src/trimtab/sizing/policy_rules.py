@@ -21,6 +21,7 @@ from trimtab.api.optimizationpolicy import (
     LimitRule,
     OptimizationPolicySpec,
     StepLimits,
+    UsageShiftMode,
 )
 from trimtab.api.quantity import MIB, Quantity, ResourceName
 from trimtab.kube.kinds.pod_requests import BEST_EFFORT, BURSTABLE
@@ -86,11 +87,18 @@ class PolicyRules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """
     minimum_history: float | None = None
     """The seconds of observation before which nothing is lowered; None if the evidence decides."""
+    usage_shift: UsageShiftMode = UsageShiftMode.HOLD_DECREASES
+    """What a sudden change of a usage pattern leads to."""
     keep_qos: bool = True
     hpa_mode: HpaMode = HpaMode.RESCALE
     safety: SafetyDefaults = SafetyDefaults()
     containers: tuple[ContainerRules, ...] = ()
     """The rules of single containers, the most specific name first."""
+
+    @property
+    def holds_shifted(self) -> bool:
+        """True if a container whose usage pattern changed suddenly is not made smaller."""
+        return self.usage_shift is UsageShiftMode.HOLD_DECREASES
 
     @property
     def is_excluded(self) -> bool:
@@ -154,6 +162,7 @@ class PolicyRules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             stabilization=changes.stabilization.seconds,
             restarts_pods=spec.update_strategy.restarts_pods,
             minimum_history=history.seconds if (history := spec.metrics_config.minimum_history) else None,
+            usage_shift=changes.usage_shift,
             keep_qos=spec.update_strategy.keep_qos_class,
             hpa_mode=spec.update_strategy.hpa_mode,
             safety=careful,

@@ -43,6 +43,7 @@ from trimtab.api.optimizationpolicy.updates import (
     StepLimits,
     TemplateUpdate,
     UpdateStrategy,
+    UsageShiftMode,
     Weekday,
 )
 
@@ -78,6 +79,7 @@ __all__ = [
     "StrategyChoice",
     "TemplateUpdate",
     "UpdateStrategy",
+    "UsageShiftMode",
     "Weekday",
     "WorkloadState",
     "WorkloadTypeFilter",

@@ -30,6 +30,14 @@ class MemoryStepLimits(StepLimits):
     """The largest decrease in one change; 0.3 leaves 70 % of the request, 0 never lowers it."""
 
 
+class UsageShiftMode(StrEnum):
+    """The reaction to a sudden change of the usage pattern of a container."""
+
+    HOLD_DECREASES = "HoldDecreases"
+    REPORT = "Report"
+    IGNORE = "Ignore"
+
+
 class ChangePolicy(ApiModel):
     """The smallest change that is made, and the largest in one step."""
 
@@ -48,6 +56,11 @@ class ChangePolicy(ApiModel):
 
     memory: MemoryStepLimits = MemoryStepLimits()
     """The largest change of memory in one step."""
+
+    usage_shift: UsageShiftMode = UsageShiftMode.HOLD_DECREASES
+    """The reaction to usage that for hours is outside of what the same time of day had in the last one or two weeks.
+    HoldDecreases reports it and lowers nothing until the new pattern is learned, a day after the last unusual hour and at
+    most three days; Report reports it in an Event and the status; Ignore does neither."""
 
 
 class HpaMode(StrEnum):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -29,6 +29,7 @@ from trimtab.operator.policy.resolver import EffectivePolicy
 from trimtab.operator.policy.validation import describe_ignored_fields
 from trimtab.operator.policy_matching import OverlapStats
 from trimtab.plural import pluralize
+from trimtab.sizing.evidence import NO_SHIFTS, UsageShift
 from trimtab.sizing.recommendation import Recommendation
 
 MAX_EXPLAINED_CONTAINERS = 64
@@ -79,6 +80,8 @@ class WorkloadOutcome:
     applied_at: float | None = None
     skip_reason: SkipReason = SkipReason.CANNOT_APPLY
     """The category of the reason, if the state is Skipped."""
+    usage_shifts: Mapping[str, UsageShift] = field(default_factory=lambda: NO_SHIFTS)
+    """The sudden changes of usage patterns in effect, by container."""
     explained_under: EffectivePolicy | None = None
     """The policy under which the recommendations were explained."""
 

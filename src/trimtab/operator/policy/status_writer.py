@@ -52,16 +52,19 @@ class WorkloadGauges:
         self._monitored = metrics.workloads_monitored
         self._updated = metrics.workloads_updated
         self._skipped = metrics.workloads_skipped
+        self._shifted = metrics.workloads_shifted
         self._exported: dict[str, dict[Gauge, set[LabelValues]]] = {}
 
     def update(self, policy: str, outcomes: Iterable[tuple[WorkloadKey, WorkloadOutcome]]) -> None:
         """Set the gauges for a policy's workloads; without any, remove its series."""
         counts: dict[Gauge, Counter[LabelValues]] = {
-            gauge: Counter() for gauge in (self._monitored, self._updated, self._skipped)
+            gauge: Counter() for gauge in (self._monitored, self._updated, self._skipped, self._shifted)
         }
         for key, outcome in outcomes:
             counts[self._monitored][key.namespace, policy] += 1
             counts[self._updated][key.namespace, policy] += outcome.state is WorkloadState.APPLIED
+            if outcome.usage_shifts:
+                counts[self._shifted][key.namespace, policy] += 1
             if outcome.state is WorkloadState.SKIPPED:
                 counts[self._skipped][key.namespace, policy, outcome.skip_reason.value] += 1
         before = self._exported.pop(policy, {})

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import inf
 from typing import Protocol
 
 from trimtab.actuation.actions import EvictPod, PatchTemplate, ResizePod
@@ -46,7 +47,14 @@ from trimtab.recommender.workload import (
     explain_estimates,
     list_sized_containers,
 )
-from trimtab.sizing.evidence import Evidence, describe_learning
+from trimtab.sizing.evidence import (
+    NO_SHIFTS,
+    Evidence,
+    UsageShift,
+    describe_learning,
+    describe_usage_shifts,
+    find_usage_shifts,
+)
 from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.sizing.recommendation import have_same_targets
 from trimtab.usage.pod_ownership import WorkloadContainer
@@ -54,6 +62,8 @@ from trimtab.usage.pod_ownership import WorkloadContainer
 METHODS = {ResizePod: "InPlace", EvictPod: "Recreate", PatchTemplate: "Template"}
 NEW_OOM_WINDOW = 3600.0
 """The seconds for which an OOM kill that was not known before counts as new."""
+NEW_SHIFT_WINDOW = 2 * 3600.0
+"""The seconds for which a usage shift that was not known before counts as new: it is found at the end of an hour."""
 VPA_INTERVAL = 60.0
 """The seconds between two reconciles of a workload that only a VPA targets."""
 OWNER_INTERVAL = 60.0
@@ -77,6 +87,8 @@ class ChangeRecorder(Protocol):
     def record_result(self, workload: Workload, result: ReconcileResult) -> None: ...
 
     def record_oom_kills(self, workload: Workload, kills: Iterable[OomKill]) -> None: ...
+
+    def record_usage_shifts(self, workload: Workload, description: str) -> None: ...
 
     def record_abandoned_change(self, workload: Workload) -> None: ...
 
@@ -241,9 +253,17 @@ class SizingReconciler:
             changed = before is None or not have_same_targets(
                 before.recommendations, assessment.recommendations
             )
-            # Of a recommendation that has not changed, the earlier explanation is kept, unless another policy gave it.
+            rules = effective_rules(policy, can_resize_in_place=self._can_resize_in_place())
+            shifts = find_usage_shifts(assessment.evidence, rules)
+            # Of a recommendation that has not changed, the earlier explanation is kept, unless another policy gave it or
+            # a sudden change of usage began or ended.
             earlier = before.explained_under if before else None
-            explained = changed or not earlier or earlier.explanation_basis != policy.explanation_basis
+            explained = (
+                changed
+                or not earlier
+                or earlier.explanation_basis != policy.explanation_basis
+                or (before.usage_shifts if before else NO_SHIFTS).keys() != shifts.keys()
+            )
             if explained:
                 assessment = explain_estimates(
                     assessment,
@@ -253,6 +273,7 @@ class SizingReconciler:
         # The risks of a workload that is not sized are shown all the same.
         evidence = assessment.evidence or _template_evidence(workload, estimates)
         self._view_publisher.set_evidence(key, evidence)
+        self._report_usage_shifts(workload, shifts, before, policy, now)
         if changed and assessment.sizes:
             self._metrics.recommendations.labels(policy.name).inc()
         if assessment.sizes:
@@ -263,7 +284,6 @@ class SizingReconciler:
         if result is None:
             self._status_writer.remove_workload(key)
             return policy.reconciliation_interval
-        rules = effective_rules(policy, can_resize_in_place=self._can_resize_in_place())
         applied = result.annotations.applied.at if result.annotations and result.annotations.applied else None
         held = (
             assessment.no_change_reason
@@ -272,9 +292,12 @@ class SizingReconciler:
         )
         outcome = WorkloadOutcome(
             state=WorkloadState.SKIPPED if held else result.state,
-            reason=held or result.reason or _describe_learning(result.state, workload, evidence, rules),
+            reason=held
+            or result.reason
+            or _describe_evidence(result.state, workload, evidence, shifts, rules),
             # Keep the explanation from the time of the recommendation: the evidence grows all the time.
             recommendations=assessment.recommendations if explained or not before else before.recommendations,
+            usage_shifts=shifts,
             explained_under=policy,
             recommended_at=now if assessment.sizes else before.recommended_at if before else None,
             applied_at=applied,
@@ -292,6 +315,26 @@ class SizingReconciler:
             # A time that has already passed must not reconcile the same workload in a busy loop.
             else max(result.requeue_at - now, 0.5)
         )
+
+    def _report_usage_shifts(
+        self,
+        workload: Workload,
+        shifts: Mapping[str, UsageShift],
+        before: WorkloadOutcome | None,
+        policy: EffectivePolicy,
+        now: float,
+    ) -> None:
+        """Report the shifts that began since the last reconcile; after a restart, those of the last hour."""
+        known = before.usage_shifts if before else NO_SHIFTS
+        earliest = -inf if before else now - NEW_SHIFT_WINDOW
+        new = {
+            name: each
+            for name, each in shifts.items()
+            if each.since > (known[name].since if name in known else earliest)
+        }
+        if new:
+            self._metrics.usage_shifts.labels(policy.name).inc()
+            self._recorder.record_usage_shifts(workload, describe_usage_shifts(new, policy.rules))
 
     def _observe_ooms(
         self, workload: Workload, pods: list[Pod], policy: EffectivePolicy, now: float
@@ -427,13 +470,19 @@ def _template_evidence(workload: Workload, estimates: Mapping[str, ContainerEsti
     }
 
 
-def _describe_learning(
-    state: WorkloadState, workload: Workload, evidence: Mapping[str, Evidence], rules: PolicyRules
+def _describe_evidence(
+    state: WorkloadState,
+    workload: Workload,
+    evidence: Mapping[str, Evidence],
+    shifts: Mapping[str, UsageShift],
+    rules: PolicyRules,
 ) -> str:
-    """Describe the progress of learning where it explains why a healthy workload is not made smaller."""
+    """Describe what explains why a healthy workload is not made smaller: shifts of usage, or the progress of learning."""
     if state not in HEALTHY_STATES:
         return ""
     restarts = all(
         each.restart_on_cpu_resize and each.restart_on_memory_resize for each in workload.containers
     )
-    return describe_learning(evidence.values(), rules, restarts=restarts)
+    return describe_usage_shifts(shifts, rules) or describe_learning(
+        evidence.values(), rules, restarts=restarts
+    )

@@ -1,4 +1,4 @@
-"""Track evidence about each container beside its strategy: history, peaks, OOM kills, throttling.
+"""Track evidence about each container beside its strategy: history, peaks, OOM kills, throttling, shifts of usage.
 
 Like a strategy it gets every sample once, in the order of time, and keeps arrays with one row per container.
 The state of a container does not grow: peaks are kept by slices of time, kills by size. State of the first version is
@@ -19,9 +19,12 @@ from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.state import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY, Array, ArrayState, Floats, Indices
 from trimtab.sizing.stats.window import NEVER, RollingMaxima
 from trimtab.sizing.tracking.oom_records import KillRecords
+from trimtab.sizing.tracking.usage_shifts import UsageShiftTracker
 
 KILLS = 8
 SLICES = 12
+SHIFTS = "shifts."
+"""The prefix of the arrays of usage shifts."""
 
 
 class LegacyEvidenceSettings(Settings):
@@ -137,10 +140,10 @@ class DailyCounts:
 
 
 class EvidenceTracker(ArrayState[EvidenceTrackerSettings]):
-    """Tracks the history, peaks, OOM kills and throttling of each container."""
+    """Tracks the history, peaks, OOM kills, throttling and usage shifts of each container."""
 
     name = "witness"
-    added_arrays = frozenset({"ran_in_total"})
+    added_arrays = frozenset({"ran_in_total", *UsageShiftTracker(1).arrays(SHIFTS)})
 
     def __init__(self, containers: int, settings: EvidenceTrackerSettings) -> None:
         super().__init__(containers, settings)
@@ -149,6 +152,7 @@ class EvidenceTracker(ArrayState[EvidenceTrackerSettings]):
         self._size_history = RollingMaxima(containers, seconds=SIZE_HISTORY, slices=SIZE_SLICES)
         self._counts = DailyCounts(containers)
         self._kills = KillRecords(containers)
+        self._shifts = UsageShiftTracker(containers)
         self._arrays: dict[str, Array] = {
             "samples": np.zeros(containers, np.int64),
             "ran": np.zeros(containers),
@@ -184,6 +188,7 @@ class EvidenceTracker(ArrayState[EvidenceTrackerSettings]):
         # Before its first sample a container may not have existed, or not been scraped.
         due = seen if running is None else seen | (running & ~np.isnan(own["first"]))
         self._counts.add(t, seen, due)
+        self._shifts.observe(t, cpu, memory, seconds=sample_seconds, observed=own["ran"])
         own["samples"] += seen
         own["ran"][seen & (t - own["last"] > FORGET_AFTER)] = 0.0
         own["ran"] += seen * sample_seconds
@@ -229,11 +234,14 @@ class EvidenceTracker(ArrayState[EvidenceTrackerSettings]):
         """
         own = self._arrays
         known = own["image"][containers]
-        self._kills.forget(containers[(known != 0) & (images != 0) & (known != images)])
+        replaced = containers[(known != 0) & (images != 0) & (known != images)]
+        self._kills.forget(replaced)
+        self._shifts.explain(t, replaced, "cpu", "memory")
         own["image"][containers] = np.where(images != 0, images, known)
         self._kills.correct(containers, memory)
         # Only a change restarts the clock: sizes are observed in every round.
         moved = own["size"][containers] != memory
+        self._shifts.explain(t, containers[moved & (own["size"][containers] > 0)], "memory")
         own["size"][containers] = memory
         own["size_since"][containers[moved]] = t
         own["size_before"][containers] = before
@@ -241,6 +249,10 @@ class EvidenceTracker(ArrayState[EvidenceTrackerSettings]):
         if (turned := self._size_history.advance(t)) is not None:
             peaks = self._size_history.peaks[turned[0]]
             peaks[containers[held]] = np.maximum(peaks[containers[held]], memory[held])
+
+    def observe_replicas(self, containers: Indices, replicas: Indices) -> None:
+        """Record how many replicas of these containers run; 0 is unknown."""
+        self._shifts.observe_replicas(containers, replicas)
 
     def collect_evidence(
         self, t: float, containers: Indices, *, is_long_running: Sequence[bool]
@@ -273,6 +285,8 @@ class EvidenceTracker(ArrayState[EvidenceTrackerSettings]):
                 kills=self._kills.list_kills(t, int(row)),
                 recent_memory=_to_int(recent[index]) or 0,
                 earlier_memory=max(_to_int(earlier[index]) or 0, int(own["size_before"][index])),
+                # A Job uses what its input asks for, at the time at which it runs.
+                usage_shift=self._shifts.find_shift(t, int(row)) if is_long_running[index] else None,
             )
             for index, row in enumerate(containers)
         ]
@@ -295,6 +309,7 @@ class EvidenceTracker(ArrayState[EvidenceTrackerSettings]):
             **self._size_history.arrays("had."),
             **self._counts.arrays("counts."),
             **self._kills.arrays("kills."),
+            **self._shifts.arrays(SHIFTS),
         }
 
     def load_arrays(self, arrays: Mapping[str, Array]) -> None:
@@ -305,6 +320,7 @@ class EvidenceTracker(ArrayState[EvidenceTrackerSettings]):
         self._size_history.load_arrays("had.", arrays)
         self._counts.load_arrays("counts.", arrays)
         self._kills.load_arrays("kills.", arrays)
+        self._shifts.load_arrays(SHIFTS, arrays)
 
     def restore(self, state: bytes) -> None:
         """Restore the bytes that `state` returned, also in the first version, which did not keep kills by
