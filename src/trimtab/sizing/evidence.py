@@ -328,7 +328,7 @@ def _highest_peak(sized: SizedResource) -> int | None:
     )
 
 
-def find_usage_shifts(evidence: Mapping[str, Evidence], rules: PolicyRules) -> dict[str, UsageShift]:
+def find_usage_shifts(evidence: Mapping[str, Evidence], rules: PolicyRules) -> Mapping[str, UsageShift]:
     """Return the shifts in effect by container, of those that the policy reports."""
     if rules.usage_shift is UsageShiftMode.IGNORE:
         return NO_SHIFTS
