@@ -32,6 +32,11 @@ for profile in ("shared", FAST_PROFILE):
     settings.register_profile(profile, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")
 
+# structlog's own default draws tracebacks with Rich, which took a tenth of the CPU of the recommender's tests.
+*_processors, _ = structlog.get_config()["processors"]
+_console = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+structlog.configure(processors=[*_processors, _console])
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> object:
