@@ -30,15 +30,12 @@ BROKEN = """cells => cells.flatMap(cell => {
 
 
 async def test_report_fits_1200_pixels_and_breaks_names_between_words(tmp_path: Path) -> None:
-    sizes = {
-        "current": Resources(4000, None, 8 << 30, None),
-        "recommended": Resources(350, None, 1 << 30, None),
-    }
+    now, then = Resources(4000, None, 8 << 30, None), Resources(350, None, 1 << 30, None)
     found = [
         workload_finding(
             name,
-            container("application-server", pods=300, throttled=0.5, **sizes),
-            container("istio-proxy-sidecar-container", pods=300, **sizes),
+            container("application-server", pods=300, throttled=0.5, current=now, recommended=then),
+            container("istio-proxy-sidecar-container", pods=300, current=now, recommended=then),
             pods=300,
         )
         for name in NAMES
