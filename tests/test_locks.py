@@ -62,4 +62,4 @@ def test_image_installs_only_by_hash() -> None:
     ]
     assert len(installs) == 3
     assert all("--require-hashes" in each or "--no-index" in each for each in installs)
-    assert re.findall(r"^FROM (\S+)", text, re.MULTILINE) == ["${BASE}", "${BASE}"]
+    assert re.findall(r"^FROM (\S+)", text, re.MULTILINE) == ["${BUILD}", "${BASE}"]

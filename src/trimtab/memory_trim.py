@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,6 +55,8 @@ def release_compiler_memory() -> None:
     """Drop the pages of the compiler's library; the next call of the compiler reads them again from the page
     cache.
     """
+    if "llvmlite" not in sys.modules:
+        return
     try:
         advise = ctypes.CDLL(None).madvise
         if not _LLVM_MAPPINGS:

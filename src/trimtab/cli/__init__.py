@@ -21,7 +21,6 @@ from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 from trimtab import __version__
 from trimtab.errors import TrimtabError
 from trimtab.frame_memory import call_with_frame_memory
-from trimtab.kernel_cache import link_shipped_kernels
 from trimtab.memory_trim import pause_collector
 from trimtab.printable import escape_invisible
 
@@ -125,7 +124,6 @@ def main() -> NoReturn:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # In an encoding without arrows, print "?": the default, strict, ends every command in a traceback.
         sys.stdout.reconfigure(errors="replace")
-    link_shipped_kernels(os.environ)
     _preload_command(*arguments[:1])
     sys.exit(call_with_frame_memory(lambda: run(arguments)))
 
@@ -141,11 +139,11 @@ def _preload_command(name: str = "") -> None:
     """Import a command, and send what it logs to stderr."""
     if name in COMMANDS:
         with pause_collector():
-            importlib.import_module(f"trimtab.cli.{module_name(name)}")
             import structlog  # the help of all commands needs no log
 
-        # Its default is stdout, where programs expect nothing but a command's output.
-        structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+            # Its default is stdout, where programs expect nothing but a command's output.
+            structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+            importlib.import_module(f"trimtab.cli.{module_name(name)}")
 
 
 def _filter_default(default: object) -> object:

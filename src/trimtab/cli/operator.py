@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from trimtab.errors import TrimtabError
-from trimtab.kernel_cache import link_shipped_kernels
 from trimtab.memory_trim import limit_allocator_arenas, pause_collector
 
 if TYPE_CHECKING:
@@ -76,11 +75,6 @@ def operator(
     """
     limit_allocator_arenas()
     with pause_collector():
-        # Before everything else is imported: beside it, loading them would be the peak of the memory.
-        if link_shipped_kernels(os.environ):
-            from trimtab.operator.kernels import load_kernels
-
-            load_kernels()
         import uvloop
 
         from trimtab.kube.auth import load_connection

@@ -1,16 +1,18 @@
-"""Compile or load the kernels that operator and scan call, which numba keeps in its cache.
+"""Compile the kernels that operator and scan call.
 
-An image is built with `python -m trimtab.operator.kernels`, see `trimtab.kernel_cache`.
+An image is built with `python -m trimtab.operator.kernels FOLDER`, which writes all of them to a library, see
+`trimtab.kernel`.
 """
 
 from __future__ import annotations
 
-import os
+import sys
 from collections.abc import Collection
+from pathlib import Path
 
 import numpy as np
 
-from trimtab.kernel_cache import unlink_shipped_kernels
+from trimtab.kernel import DISPATCHERS, shipped_library
 from trimtab.memory_trim import release_compiler_memory
 from trimtab.recommender.cohort import StrategyCohort, StrategySpec
 from trimtab.usage.prometheus.remote_read.chunks import PackedChunks
@@ -38,31 +40,40 @@ def compile_kernels(strategies: Collection[str] = DEFAULT_STRATEGIES) -> None:
 def load_kernels(strategies: Collection[str] = DEFAULT_STRATEGIES) -> None:
     """Load the kernels before the data, and release LLVM, which takes 110 MiB to load them.
 
-    If those that the image ships cannot be read, they are compiled.
+    Where the image ships their library, nothing needs to be loaded.
     """
-    try:
+    if shipped_library() is None:
         compile_kernels(strategies)
-    except Exception:
-        # numba reads its cache with pickle, which fails in many ways on a file that is damaged or cut off.
-        if not unlink_shipped_kernels(os.environ):
-            raise
-        compile_kernels(strategies)
-    release_compiler_memory()
+        release_compiler_memory()
 
 
 def compile_effects() -> None:
     """Compile the effect models by predicting the effect of another pod."""
     # Imported here, because the operator loads the kernels of sizing before most other modules.
+    from trimtab.api.kpiprofile import KPIType
     from trimtab.intents.effects.inputs import InputBatch, ModelInputs
     from trimtab.intents.effects.latency_model import LatencyModel
+    from trimtab.intents.effects.power_law_model import PowerLawModel
     from trimtab.intents.effects.samples import EffectSample
 
     here, there = (ModelInputs(pods, 0.5, 2.0**29, 10.0, "", "", ()) for pods in (2.0, 3.0))
-    model = LatencyModel.from_prior(EffectSample(0.0, here, 0.1))
-    model.predict_changes(InputBatch(np.array([here[:4], there[:4]]), (here, there)), 0.1)
+    sample, batch = EffectSample(0.0, here, 0.1), InputBatch(np.array([here[:4], there[:4]]), (here, there))
+    model = LatencyModel.from_prior(sample)
+    model.predict_changes(batch, 0.1)
     model.predict_latency([here, there])
+    power = PowerLawModel.fit_samples(KPIType.POWER, [sample], now=0.0)
+    power.predict_changes(batch, 0.1)
+
+
+def build(folder: Path) -> None:
+    """Write the library of all kernels."""
+    # Imported here, because the library's users run without numba.
+    from trimtab.kernel_builder import build_library
+
+    compile_kernels(SHIPPED_STRATEGIES)
+    compile_effects()
+    build_library(folder, DISPATCHERS)
 
 
 if __name__ == "__main__":
-    compile_kernels(SHIPPED_STRATEGIES)
-    compile_effects()
+    build(Path(sys.argv[1]))

@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from trimtab.kernel import kernel
 
 Floats = npt.NDArray[np.float64]
 
@@ -32,7 +33,7 @@ MODEL_ERROR = 0.1
 """The relative error of a predicted change, however many samples were fitted, because no curve is exact."""
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def queueing_factor(busy: float) -> Any:
     """Return the ratio of a request's duration to its work."""
     if busy < SATURATION:
@@ -40,7 +41,7 @@ def queueing_factor(busy: float) -> Any:
     return (busy / SATURATION) ** (SATURATION / (1.0 - SATURATION)) / (1.0 - SATURATION)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def log_latency(theta: Floats, edge: float, at: Floats, cache: int, power: int, slope: Floats) -> Any:
     """Return the logarithm of latency at (relative replicas, cpu, memory, load) and store its derivatives in
     `slope`.
@@ -74,7 +75,7 @@ def log_latency(theta: Floats, edge: float, at: Floats, cache: int, power: int, 
     return high
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def normalize_inputs(at: Floats, replicas: float, load: float) -> Any:
     """Return the inputs with replicas relative to the reference, and with the reference load where it is unknown."""
     found = at.copy()
@@ -85,7 +86,7 @@ def normalize_inputs(at: Floats, replicas: float, load: float) -> Any:
     return found
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def log_latencies(theta: Floats, edge: float, at: Floats, cache: Any, power: Any, slopes: Floats) -> Any:
     """Return `log_latency` at many points."""
     found = np.empty(at.shape[0])
@@ -94,7 +95,7 @@ def log_latencies(theta: Floats, edge: float, at: Floats, cache: Any, power: Any
     return found
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def predict_log_changes(
     theta: Floats, edge: float, spread: Floats, at: Floats, cache: Any, power: Any
 ) -> Any:

@@ -13,7 +13,6 @@ from typing import Any, Self
 
 import msgspec
 import numpy as np
-from numba import njit
 
 from trimtab.api.kpiprofile import KPIType
 from trimtab.errors import TrimtabError
@@ -22,6 +21,7 @@ from trimtab.intents.effects.latency_model import HALF_LIFE, OPTION_PRIORS
 from trimtab.intents.effects.model import PredictedChanges
 from trimtab.intents.effects.robust_fit import FitPoints, Floats, fit
 from trimtab.intents.effects.samples import EffectSample
+from trimtab.kernel import kernel
 
 KIND = "elastic"
 _INPUTS = ("replicas", "cpu", "memory", "load")
@@ -41,7 +41,8 @@ class PowerLawModel:
     """A model of one objective."""
 
     def __init__(self, powers: Mapping[str, float], covariance: Floats, *, samples: int) -> None:
-        self.exponents, self.covariance, self.samples = dict(powers), covariance, samples
+        self.exponents, self.samples = dict(powers), samples
+        self.covariance = np.ascontiguousarray(covariance)  # as the kernels are compiled for
         self._theta = np.array(list(powers.values()))
         self._options = [name for name in powers if name not in _INPUTS]
 
@@ -144,7 +145,7 @@ def _option_indicators(places: Sequence[ModelInputs], options: Sequence[str]) ->
     return chosen
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _fill_features(at: Floats, chosen: Floats, into: Floats) -> None:
     """Fill in the logarithms of the inputs, 0 for unknown ones, and the option indicators."""
     for row in range(at.shape[0]):
@@ -153,7 +154,7 @@ def _fill_features(at: Floats, chosen: Floats, into: Floats) -> None:
         into[row, 4:] = chosen[row]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _predict_log_changes(powers: Floats, covariance: Floats, at: Floats, chosen: Floats) -> Any:
     """Return the change of the logarithm from the first state to the others, and its standard deviation, as two
     rows.

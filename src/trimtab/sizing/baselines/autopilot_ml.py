@@ -21,9 +21,9 @@ from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 from pydantic import Field
 
+from trimtab.kernel import kernel
 from trimtab.plugins import Settings
 from trimtab.sizing.baselines.autopilot_window import BUCKETS, MIN_CPU_UNIT, MIN_MEMORY_UNIT, UsageScaler
 from trimtab.sizing.state import (
@@ -95,7 +95,7 @@ class EnsembleModels(NamedTuple):
     samples: npt.NDArray[np.int64]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def charge_models(models: EnsembleModels, costs: EnsembleCosts, t: float, multiples: Floats) -> None:
     """Charge each model for the effect of its limit on this sample."""
     limit, cost, last, samples = models.limit, models.cost, models.last, models.samples
@@ -117,7 +117,7 @@ def charge_models(models: EnsembleModels, costs: EnsembleCosts, t: float, multip
                 cost[row, model] += share * (paid - cost[row, model])
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def pick_limits(rows: HistogramRows, ends: Floats, costs: EnsembleCosts, best: Floats) -> None:
     """Pick the limit of each row that would have cost least on what one histogram remembers."""
     pages, pool = rows.pages, rows.pool
@@ -142,7 +142,7 @@ def pick_limits(rows: HistogramRows, ends: Floats, costs: EnsembleCosts, best: F
         best[row] = at
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def choose_models(models: EnsembleModels, costs: EnsembleCosts, margins: Floats) -> None:
     """Set each model's limit, and choose the cheapest for each row."""
     for row in range(models.chosen.size):
@@ -196,8 +196,10 @@ class Ensemble:
             histogram.add(t, found)
 
     def update_limits(self) -> None:
-        for histogram, best in zip(self.histograms, self.models.best.T, strict=True):
+        for column, histogram in enumerate(self.histograms):
+            best = self.models.best[:, column].copy()  # contiguous, as the kernel is compiled for
             pick_limits(histogram.rows, BUCKETS.ends, self.costs, best)
+            self.models.best[:, column] = best
         choose_models(self.models, self.costs, self.margins)
 
     def compute_range(self, min_samples: int) -> TargetRange:

@@ -17,9 +17,9 @@ from enum import StrEnum
 from typing import ClassVar
 
 import numpy as np
-from numba import njit
 from pydantic import Field
 
+from trimtab.kernel import kernel
 from trimtab.plugins import Settings
 from trimtab.sizing.state import (
     MAX_PLAUSIBLE_CPU,
@@ -97,7 +97,7 @@ class AutopilotWindowSettings(Settings):
     """The least samples for a recommendation."""
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def compute_load_percentiles(
     rows: HistogramRows, ends: Floats, quantiles: tuple[float, float, float], answers: Floats
 ) -> None:

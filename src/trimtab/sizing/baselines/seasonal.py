@@ -18,9 +18,9 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 from pydantic import Field
 
+from trimtab.kernel import kernel
 from trimtab.plugins import Settings
 from trimtab.sizing.state import (
     MAX_PLAUSIBLE_CPU,
@@ -92,7 +92,7 @@ class ForecastRequest(NamedTuple):
     fallback: int
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def forecast_rows(
     history: npt.NDArray[np.float32],
     periods: npt.NDArray[np.int64],
@@ -122,13 +122,13 @@ def forecast_rows(
             answers[1, row] = target
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def pick_quantile(values: Floats, size: int, quantile: float) -> float:
     """Return a quantile of the first `size` values: one of them, the higher if it lies between two."""
     return float(np.sort(values[:size])[math.ceil((size - 1) * quantile)])
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def gather_last_bins(history: npt.NDArray[np.float32], now: int, count: int, values: Floats) -> int:
     """Gather the last bins, or the last known one if they are all empty; return their number."""
     kept, size = history.size, 0
@@ -142,7 +142,7 @@ def gather_last_bins(history: npt.NDArray[np.float32], now: int, count: int, val
     return size
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def gather_same_phase(
     history: npt.NDArray[np.float32], now: int, before: int, bin_: int, period: int, values: Floats
 ) -> int:
@@ -157,7 +157,7 @@ def gather_same_phase(
     return size
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def compute_growth(history: npt.NDArray[np.float32], now: int, period: int, values: Floats) -> float:
     """Return the factor by which the last bins were above their same bins; 1 if they were not."""
     kept = history.size

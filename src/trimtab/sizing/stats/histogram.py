@@ -20,10 +20,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir  # type: ignore[import-untyped]
-from numba import njit, types
-from numba.extending import intrinsic
 
+from trimtab.kernel import intrinsic, kernel
 from trimtab.sizing.state import Array, Floats, Indices
 
 PREFETCH_ROWS = 24
@@ -35,6 +33,9 @@ def _prefetch(_typing: Any, array: Any, page: Any, cell: Any) -> Any:  # noqa: A
     """Announce a write to `array[page, place]` of a contiguous array of two dimensions. No bounds are
     checked.
     """
+    # Imported here: only where numba compiles it, and not where the library that the image ships is loaded.
+    from llvmlite import ir  # type: ignore[import-untyped]
+    from numba import types
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         held = context.make_array(signature.args[0])(context, builder, arguments[0])
@@ -151,7 +152,7 @@ class HistogramRows(NamedTuple):
     """The time at which the weight of a sample is 1; -inf before the first."""
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def find_bucket(buckets: Buckets, amount: float) -> int:
     """Return the bucket of an amount in units: a look-up, and one comparison with the edge that may lie
     inside its cell.
@@ -161,7 +162,7 @@ def find_bucket(buckets: Buckets, amount: float) -> int:
     return bucket + int(amount >= buckets.edges[bucket + 1])
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def find_buckets_into(buckets: Buckets, values: Floats, most: float, found: BucketIndices) -> None:
     """Store the bucket of each value in `found`; NO_BUCKET for implausible ones."""
     units, scale, edges, cells = buckets.units, buckets.scale, buckets.edges, buckets.cells
@@ -177,7 +178,7 @@ def find_buckets_into(buckets: Buckets, values: Floats, most: float, found: Buck
             found[row] = NO_BUCKET
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def trim_empty_buckets(rows: HistogramRows, row: int) -> None:
     """Skip empty buckets at both ends."""
     last = rows.pages.shape[1] * PAGE - 1
@@ -189,7 +190,7 @@ def trim_empty_buckets(rows: HistogramRows, row: int) -> None:
     rows.low[row], rows.high[row] = low, high
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def move_reference(rows: HistogramRows, row: int, t: float, half_life: float) -> None:
     """Scale a row's weights back, so that those of `t` are near 1."""
     reference = math.floor(t / half_life + 0.5) * half_life
@@ -204,7 +205,7 @@ def move_reference(rows: HistogramRows, row: int, t: float, half_life: float) ->
     rows.reference[row] = reference
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def move_references(rows: HistogramRows, which: Indices, times: Floats, half_life: float) -> None:
     """Move the references of these rows if these times are too far from them."""
     for index in range(which.size):
@@ -213,13 +214,13 @@ def move_references(rows: HistogramRows, which: Indices, times: Floats, half_lif
             move_reference(rows, row, t, half_life)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def is_empty(rows: HistogramRows, row: int) -> bool:
     low = int(rows.low[row])
     return bool(rows.pool[rows.pages[row, low >> SHIFT], low & MASK] < EPSILON)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def find_percentile_buckets(
     rows: HistogramRows, row: int, quantiles: tuple[float, float, float]
 ) -> tuple[int, int, int]:
@@ -243,7 +244,7 @@ def find_percentile_buckets(
     return first, second, bucket
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def add_to_buckets(
     rows: HistogramRows, start: int, t: float, half_life: float, weight: float, found: BucketIndices
 ) -> int:
@@ -285,7 +286,7 @@ def add_to_buckets(
     return found.size
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def replace_in_buckets(
     rows: HistogramRows,
     start: int,
@@ -338,7 +339,7 @@ def replace_in_buckets(
     return which.size
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def compute_percentiles(
     rows: HistogramRows, buckets: Buckets, quantiles: tuple[float, float, float], answers: Floats
 ) -> None:

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from trimtab.kernel import kernel
 from trimtab.sizing.state import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY, Array, Floats
 from trimtab.sizing.stats.histogram import (
     MASK,
@@ -46,7 +46,7 @@ class WindowSlices(NamedTuple):
     used: npt.NDArray[np.int64]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def count_in_buckets(slices: WindowSlices, start: int, at: int, found: BucketIndices) -> int:
     """Count each value in its bucket of slice `at`; return the row at which no page was left."""
     samples, pages, pool, used = slices.samples, slices.pages, slices.pool, slices.used
@@ -70,7 +70,7 @@ def count_in_buckets(slices: WindowSlices, start: int, at: int, found: BucketInd
     return found.size
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def find_quantiles(
     slices: WindowSlices,
     live: npt.NDArray[np.intp],

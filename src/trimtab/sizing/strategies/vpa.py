@@ -16,9 +16,9 @@ from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 from pydantic import Field, model_validator
 
+from trimtab.kernel import kernel
 from trimtab.plugins import Settings
 from trimtab.sizing.evidence import OOM_FACTOR, OOM_MIN_INCREASE
 from trimtab.sizing.state import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY, Array, Floats, Indices
@@ -104,7 +104,7 @@ class VpaMemoryPeaks(NamedTuple):
     """The highest amount that an OOM kill stands for in the interval."""
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def record_samples(history: VpaHistory, t: float, found: BucketIndices) -> None:
     """Count the samples and discard those earlier than the last; samples of the same time are of replicas."""
     first, last, samples = history.first, history.last, history.samples
@@ -120,7 +120,7 @@ def record_samples(history: VpaHistory, t: float, found: BucketIndices) -> None:
             found[row] = NO_BUCKET
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def find_rising(peaks: VpaMemoryPeaks, t: float, memory: Floats, which: Indices) -> int:
     """Find the containers whose memory rises in their interval, or that start a new one; return their number."""
     last, end, used, ooms = peaks.last, peaks.end, peaks.used, peaks.oom
@@ -135,7 +135,7 @@ def find_rising(peaks: VpaMemoryPeaks, t: float, memory: Floats, which: Indices)
     return found
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def record_peaks(
     peaks: VpaMemoryPeaks,
     t: float,
@@ -160,7 +160,7 @@ def record_peaks(
             news[index] = peaks.used[row] = amount
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def start_interval(peaks: VpaMemoryPeaks, row: int, t: float, interval: float) -> None:
     """Start the interval that contains `t`; the first one starts with its first sample."""
     if peaks.end[row] == -np.inf:
@@ -170,7 +170,7 @@ def start_interval(peaks: VpaMemoryPeaks, row: int, t: float, interval: float) -
     peaks.oom[row] = 0.0
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def record_ooms(
     peaks: VpaMemoryPeaks,
     t: float,
@@ -201,7 +201,7 @@ def record_ooms(
             news[index] = peaks.oom[row] = needed
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def compute_targets(
     rows: HistogramRows,
     buckets: Buckets,

@@ -13,8 +13,8 @@ from typing import NamedTuple, TypeVar
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from trimtab.kernel import kernel
 from trimtab.kube.errors import DECODE_ERRORS
 from trimtab.usage.errors import ResponseStatus, SourceUnavailable, UsageResponseError, classify_error
 from trimtab.usage.trace import Floats
@@ -28,7 +28,7 @@ _COMMA, _QUOTE, _OPEN, _CLOSE, _DOT, _MINUS, _PLUS = (ord(sign) for sign in ',"[
 _ZERO, _NINE, _SMALL_E, _N, _A = (ord(sign) for sign in "09eNa")
 
 
-@njit(cache=True)
+@kernel()
 def read_pairs(text: npt.NDArray[np.uint8], flat: Floats) -> bool:
     """Fill `flat` with a time and a value per sample; return False if the text has another form."""
     at, end, count = 1, text.size, 0
@@ -52,7 +52,7 @@ def read_pairs(text: npt.NDArray[np.uint8], flat: Floats) -> bool:
     return bool(at == end - 1)
 
 
-@njit(cache=True)
+@kernel()
 def _parse_number(text: npt.NDArray[np.uint8], at: int) -> tuple[int, float]:
     """Return the end of the number that begins at `at`, and its value; -1 if there is none."""
     end = text.size

@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from trimtab.kernel import kernel
 from trimtab.sizing.state import Floats
 
 LAST, SLOW, HOURLY, HIGHER, PEAK = range(5)
@@ -209,7 +209,7 @@ STORED_FIELDS = (
 # Step 1: samples
 
 
-@njit(cache=True)
+@kernel()
 def find_bucket(value: float, log_level: float, buckets: ErrorBuckets) -> int:
     if value <= 0:
         return 0
@@ -218,7 +218,7 @@ def find_bucket(value: float, log_level: float, buckets: ErrorBuckets) -> int:
     )
 
 
-@njit(cache=True)
+@kernel()
 def record_samples(
     usage: Floats,
     weights: Floats,
@@ -264,7 +264,7 @@ def record_samples(
                     unserved[i, k] += weight * (use - bid[i, k])
 
 
-@njit(cache=True)
+@kernel()
 def record_peaks(
     usage: Floats,
     weights: Floats,
@@ -305,7 +305,7 @@ def record_peaks(
 # Steps 2 and 3: the end of an epoch. One without a sample teaches nothing: levels, costs and sizes stay.
 
 
-@njit(cache=True)
+@kernel()
 def charge_forecasts(
     peaks: bool,  # noqa: FBT001 - compiled code takes no keywords
     decay: DecayFactors,
@@ -341,7 +341,7 @@ def charge_forecasts(
             unserved[i, k] = 0.0
 
 
-@njit(cache=True)
+@kernel()
 def update_levels(
     hour: int,
     hour_ahead: int,
@@ -381,14 +381,14 @@ def update_levels(
         log_level[i, PEAK] = np.log(peak[i, FADING])
 
 
-@njit(cache=True)
+@kernel()
 def _observed_mean(sums: Floats, peaks: bool) -> tuple[float, float]:  # noqa: FBT001 - compiled code takes no keywords
     """Return the observed part of the epoch and the mean of its usage; with peaks, the peak is all of it."""
     seen = 1.0 if peaks else sums[SEEN]
     return seen, max(sums[HIGHEST] if peaks else sums[TOTAL] / seen, MIN_LEVEL)
 
 
-@njit(cache=True)
+@kernel()
 def used_share(served: Floats, usual: float) -> float:
     """Return the share of the request that is used."""
     used = served[USED] + ASSUMED_USED_SHARE * ASSUMED_EPOCHS * usual
@@ -409,7 +409,7 @@ class ErrorPrices(NamedTuple):
     """The cost of each unit of error weight times usage above the size, both as multiples of the level."""
 
 
-@njit(cache=True)
+@kernel()
 def price_margin(
     top: int,
     errors: Singles,
@@ -440,7 +440,7 @@ def price_margin(
     return bucket
 
 
-@njit(cache=True)
+@kernel()
 def choose_forecast(costs: Floats) -> int:
     """Return the forecaster that has cost least."""
     chosen = 0
@@ -450,14 +450,14 @@ def choose_forecast(costs: Floats) -> int:
     return chosen
 
 
-@njit(cache=True)
+@kernel()
 def required_savings(cost_model: CostModel, recent_changes: float) -> float:
     """Return the savings from which a change is worth it; after frequent changes, they must be larger."""
     often = max(1.0, recent_changes / cost_model.frequent_changes)
     return float(cost_model.change_threshold * often**FREQUENT_CHANGE_EXPONENT)
 
 
-@njit(cache=True)
+@kernel()
 def should_change(
     held: float, least: float, expected_savings: float, recent_changes: float, cost_model: CostModel
 ) -> bool:
@@ -467,7 +467,7 @@ def should_change(
     return bool(np.isnan(held) or is_due or held < least)
 
 
-@njit(cache=True)
+@kernel()
 def choose_sizes(
     decay: DecayFactors,
     cost_model: CostModel,

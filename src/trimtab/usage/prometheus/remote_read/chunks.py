@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from trimtab.kernel import kernel
 from trimtab.usage.trace import Floats
 
 Bytes = npt.NDArray[np.uint8]
@@ -45,7 +45,7 @@ class PackedChunks(NamedTuple):
         return cls(np.frombuffer(body + bytes(_PADDING_BYTES), np.uint8), chunks, begins)
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def count_samples(packed: PackedChunks, series: int) -> int:
     """Return the number of samples that a series declares."""
     found = 0
@@ -56,7 +56,7 @@ def count_samples(packed: PackedChunks, series: int) -> int:
     return found
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def unpack_series(packed: PackedChunks, series: int, times: Times, values: Floats) -> int:
     """Fill in the times in milliseconds and values of a series; return their number, or `DAMAGED`.
 
@@ -75,12 +75,12 @@ def unpack_series(packed: PackedChunks, series: int, times: Times, values: Float
     return filled
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def _read_count(data: Bytes, begin: int) -> int:
     return int(np.int64(data[begin]) << 8) + int(np.int64(data[begin + 1]))
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(nogil=True, inline="always")
 def _read_word(data: Bytes, at: int) -> np.uint64:
     """Return at least 57 bits from a position on, the first of them highest.
 
@@ -94,7 +94,7 @@ def _read_word(data: Bytes, at: int) -> np.uint64:
     return word << np.uint64(at & 7)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(nogil=True, inline="always")
 def _read_bits(data: Bytes, at: int, count: int | np.int64) -> np.uint64:
     """Return `count` bits, at least one, from a position on."""
     if count <= _MIN_WORD_BITS:
@@ -104,7 +104,7 @@ def _read_bits(data: Bytes, at: int, count: int | np.int64) -> np.uint64:
     return upper << np.uint64(rest) | _read_word(data, at + 32) >> np.uint64(64 - rest)
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def _read_varint(data: Bytes, at: int) -> tuple[np.uint64, int]:
     """Return an unsigned varint and its end."""
     found, shift = np.uint64(0), 0
@@ -119,7 +119,7 @@ def _read_varint(data: Bytes, at: int) -> tuple[np.uint64, int]:
     return found, position
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def _sign_extend(found: np.uint64, width: int) -> np.int64:
     if width == 64:
         return np.int64(found)
@@ -127,7 +127,7 @@ def _sign_extend(found: np.uint64, width: int) -> np.int64:
     return number - (np.int64(1) << width) if number > (np.int64(1) << (width - 1)) else number
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def _read_delta_change(data: Bytes, at: int) -> tuple[np.int64, int]:
     """Return the change of the time delta and its end, for a delta that changed."""
     word, ones = _read_word(data, at), 1
@@ -138,7 +138,7 @@ def _read_delta_change(data: Bytes, at: int) -> tuple[np.int64, int]:
     return _sign_extend(_read_bits(data, position, width), width), position + width
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def _decode(data: Bytes, begin: int, end: int, times: Times, values: Bits) -> int:
     """Fill in times and value bits, at least one; return their number, or `DAMAGED`."""
     count = times.size

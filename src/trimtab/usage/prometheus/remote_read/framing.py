@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from trimtab.kernel import kernel
 from trimtab.usage.errors import UsageResponseError
 from trimtab.usage.prometheus.remote_read.chunks import Bytes, Numbers, Spans
 from trimtab.usage.prometheus.remote_read.messages.remote_pb2 import (
@@ -62,7 +62,7 @@ def index_frames(body: Bytes) -> FrameIndex:
     return found
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def _walk(data: Bytes, table: npt.NDArray[np.uint32], into: FrameIndex) -> tuple[int, int]:
     """Count series and chunks and verify checksums; fill in positions if `into` has space for them."""
     counting = into.first_chunks.size == 0
@@ -94,7 +94,7 @@ def _walk(data: Bytes, table: npt.NDArray[np.uint32], into: FrameIndex) -> tuple
     return series, chunks
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def _index_series(data: Bytes, at: int, end: int, series: int, chunks: int, into: FrameIndex) -> int:
     """Count or fill in the chunks of a series and the position of its labels; return the chunk count."""
     begin = labels = at
@@ -119,7 +119,7 @@ def _index_series(data: Bytes, at: int, end: int, series: int, chunks: int, into
     return there
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def _locate_chunk(data: Bytes, at: int, end: int) -> tuple[int, int]:
     """Return the position of a chunk's samples; an empty one for another encoding."""
     first = last = at
@@ -135,7 +135,7 @@ def _locate_chunk(data: Bytes, at: int, end: int) -> tuple[int, int]:
     return (first, last) if kind == _XOR else (end, end)
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def _read_field(data: Bytes, at: int, end: int) -> tuple[int, int, int]:
     """Return a field's number, the begin of its content and its end, which is negative if invalid."""
     key, begin = _read_varint(data, at, end)
@@ -156,7 +156,7 @@ def _read_field(data: Bytes, at: int, end: int) -> tuple[int, int, int]:
     return (key >> 3, begin, last) if begin <= last <= end else (0, 0, _UNREADABLE)
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def _read_varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
     """Return a varint and its end, which is negative if it is truncated."""
     found = shift = 0
@@ -171,7 +171,7 @@ def _read_varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
     return 0, _UNREADABLE
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def _read_big_endian(data: Bytes) -> int:
     found = 0
     for byte in data:
@@ -190,7 +190,7 @@ def _build_crc_table(polynomial: int) -> Iterable[int]:
 _CRC_TABLE = np.array(list(_build_crc_table(_CASTAGNOLI)), np.uint32)
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def _crc(data: Bytes, table: npt.NDArray[np.uint32]) -> int:
     value = np.uint32(0xFFFFFFFF)
     for byte in data:

@@ -7,8 +7,8 @@ so that the next one can be received meanwhile. Pure.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from trimtab.kernel import kernel
 from trimtab.usage.prometheus.remote_read.chunks import (
     DAMAGED,
     PackedChunks,
@@ -19,7 +19,7 @@ from trimtab.usage.prometheus.remote_read.chunks import (
 from trimtab.usage.trace import Floats
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def evaluate_windows(
     chunks: PackedChunks,
     first: int,
@@ -42,7 +42,7 @@ def evaluate_windows(
     return True
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def _clean_samples(times: Times, values: Floats) -> int:
     """Sort the samples, drop duplicates and staleness markers, and return how many remain."""
     count, ordered = 0, True
@@ -63,7 +63,7 @@ def _clean_samples(times: Times, values: Floats) -> int:
     return kept
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def _fill_row(
     times: Times,
     values: Floats,
@@ -90,7 +90,7 @@ def _fill_row(
             out[row] = _max_value(values, begin, end)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(nogil=True, inline="always")
 def _extrapolated_rate(times: Times, values: Floats, begin: int, end: int, since: int, until: int) -> float:
     """Return the increase per second, extrapolated to the window's ends like Prometheus' extrapolatedRate."""
     grown = values[end - 1] - values[begin]
@@ -110,7 +110,7 @@ def _extrapolated_rate(times: Times, values: Floats, begin: int, end: int, since
     return float(grown * (whole / seen) / ((until - since) / 1000.0))
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(nogil=True, inline="always")
 def _max_value(values: Floats, begin: int, end: int) -> float:
     """Return the highest of some samples; a linear scan suffices for windows that overlap little."""
     highest = np.nan
