@@ -88,7 +88,7 @@ def _commands(page: Path) -> Iterator[str]:
     shown = "\n".join(re.findall(r"^    (trimtab .*)$", page.read_text(), re.MULTILINE))
     for text in (*blocks(page, "sh", "console", "bash"), shown):
         for line in text.replace("\\\n", " ").splitlines():
-            plain = line.removeprefix("$ ").split(" | ")[0].split(" > ")[0]
+            plain = re.split(r" (?:\|\|?|>|&&) ", line.removeprefix("$ "))[0]
             for part in plain.split("; "):
                 if part.strip().startswith("trimtab ") and "…" not in part and "[OPTIONS]" not in part:
                     yield part.strip()
