@@ -82,6 +82,12 @@ def test_cost_gauges_show_the_bill_by_instance_type() -> None:
     assert found == pytest.approx({"m5.large": 730 * 0.13, "c5.xlarge": 365 * 0.096})
 
 
+def test_node_price_without_an_hour_is_rejected() -> None:
+    """With pydantic 2.11.4 such nodes cost nothing: the field had the default of another one."""
+    with pytest.raises(ConfigurationError, match=r"prices\.nodes\[0\]\.hour"):
+        load_configuration(text="prices: {nodes: [{labels: {a: b}}]}", environment={})
+
+
 @pytest.mark.parametrize("field", ["cpu", "memory", "nodes[0].hour"])
 def test_configuration_rejects_prices_that_no_sum_holds(field: str) -> None:
     prices = {"cpu": "1", "memory": "1", "hour": "1"} | {field.rpartition(".")[2]: "1.0e+300"}
