@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -282,6 +283,8 @@ def read_change_annotations(workload: Workload, limits: SizeLimits = NO_LIMITS) 
     return found.within(limits, container_sizes(workload.containers))
 
 
+# One reconcile reads the same annotations several times.
+@lru_cache(maxsize=64)
 def _decode_record(key: str, text: str, uid: str) -> Any:
     """Return the record, the reason why it cannot be read, or None if it belongs to another object."""
     remedy = f"remove the annotation {key} so that Trimtab can start again"

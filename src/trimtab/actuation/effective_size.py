@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
@@ -40,7 +41,7 @@ from trimtab.actuation.resources import (
 )
 from trimtab.api.optimizationpolicy import StartupBoost
 from trimtab.kube.kinds.pods import Container, Pod, Resources
-from trimtab.kube.kinds.workloads import Workload
+from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +211,35 @@ def effective_containers(
         return tuple(containers)
     changing = _size_in_change(annotations.change, template)
     return tuple(_with_size(each, changing) for each in containers)
+
+
+class _SizedRecords(NamedTuple):
+    """The containers of a workload, and the records that they were computed from."""
+
+    workload: Workload
+    pods: tuple[Pod, ...]
+    sync: PodSync
+    containers: tuple[Container, ...]
+
+
+class EffectiveContainers:
+    """Finds containers as `effective_containers` does, and again only once a record or a setting was replaced."""
+
+    def __init__(self) -> None:
+        self._last: dict[WorkloadKey, _SizedRecords] = {}
+
+    def find(self, workload: Workload, pods: Sequence[Pod], sync: PodSync) -> tuple[Container, ...]:
+        """Return the containers of a workload with the sizes that they have in effect, and its init containers."""
+        last, read = self._last.get(workload.key), tuple(pods)
+        # Records compare by identity: informers replace them and never change them.
+        if last is None or last.workload is not workload or last.pods != read or last.sync != sync:
+            found = effective_containers(workload, pods, sync)
+            last = self._last[workload.key] = _SizedRecords(workload, read, sync, found)
+        return last.containers
+
+    def forget(self, key: WorkloadKey) -> None:
+        """Forget a workload that no longer exists."""
+        self._last.pop(key, None)
 
 
 def _iter_majority_containers(

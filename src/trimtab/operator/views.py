@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from trimtab.actuation.effective_size import PodSync, effective_containers
+from trimtab.actuation.effective_size import EffectiveContainers
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.objective import Goal
@@ -182,15 +182,6 @@ class OperatorViews:
         return self.sources[workload.policy.source if workload.policy else ""].source
 
 
-class _EffectiveContainers(NamedTuple):
-    """The containers of a workload in its last view, and what they were computed from."""
-
-    workload: Workload
-    pods: list[Pod]
-    sync: PodSync
-    containers: tuple[Container, ...]
-
-
 class WorkloadViewPublisher:
     """Publishes the views of workloads: the reconciler's after each reconcile, and those of all others each cycle."""
 
@@ -207,7 +198,8 @@ class WorkloadViewPublisher:
         self._status_writer = status_writer
         self._controlling_intent_name = controlling_intent_name
         self._evidence: dict[WorkloadKey, Mapping[str, Evidence]] = {}
-        self._effective: dict[WorkloadKey, _EffectiveContainers] = {}
+        self.effective = EffectiveContainers()
+        """The containers with the sizes in effect, for the reconciler as well."""
         self.views: ViewStore[WorkloadKey, WorkloadView] = ViewStore()
 
     def set_evidence(self, key: WorkloadKey, evidence: Mapping[str, Evidence]) -> None:
@@ -233,7 +225,7 @@ class WorkloadViewPublisher:
             WorkloadView(
                 workload=workload,
                 pods=tuple(pod.name for pod in pods if not pod.deleting),
-                containers=self._find_containers(workload, pods, sync),
+                containers=self.effective.find(workload, pods, sync),
                 policy=PolicyView(
                     name=policy.name,
                     spec=policy.spec,
@@ -248,19 +240,10 @@ class WorkloadViewPublisher:
             ),
         )
 
-    def _find_containers(self, workload: Workload, pods: list[Pod], sync: PodSync) -> tuple[Container, ...]:
-        """Return the containers with the sizes in effect, computed only if a record has changed since the last view."""
-        last = self._effective.get(workload.key)
-        # Pods compare by identity: a record of an informer is replaced, never changed.
-        if last is None or last.workload is not workload or last.pods != pods or last.sync != sync:
-            found = effective_containers(workload, pods, sync)
-            last = self._effective[workload.key] = _EffectiveContainers(workload, pods, sync, found)
-        return last.containers
-
     def _remove(self, key: WorkloadKey) -> None:
         self.views.remove(key)
         self._evidence.pop(key, None)
-        self._effective.pop(key, None)
+        self.effective.forget(key)
 
     def sync(self, workloads: Iterable[Workload]) -> None:
         """Publish workloads that have no view yet, and remove the views of all that are not among these.

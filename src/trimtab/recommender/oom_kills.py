@@ -82,6 +82,49 @@ def read_memory(
     return sizes, [kill for name in names for kill in find_oom_kills(name, [*pods, *ended], annotations)]
 
 
+class _ReadMemory(NamedTuple):
+    """What was read from the records of a workload, and these records."""
+
+    workload: Workload
+    pods: list[Pod]
+    names: list[WorkloadContainer]
+    sizes: list[MemorySize]
+    kills: list[OomKill]
+
+
+class MemoryReader:
+    """Reads memory as `read_memory` does, and again only once a record of the workload or its pods was replaced."""
+
+    def __init__(self) -> None:
+        self._last: dict[WorkloadKey, _ReadMemory] = {}
+
+    def read(
+        self,
+        workload: Workload,
+        pods: Sequence[Pod],
+        names: Collection[WorkloadContainer],
+        *,
+        ended: Sequence[Pod] = (),
+    ) -> tuple[list[MemorySize], list[OomKill]]:
+        """Return the memory that these containers have in effect, and the OOM kills that their pods report."""
+        last, read_pods, read_names = self._last.get(workload.key), [*pods, *ended], list(names)
+        # Records compare by identity: informers replace them and never change them.
+        if (
+            last is None
+            or last.workload is not workload
+            or last.pods != read_pods
+            or last.names != read_names
+        ):
+            found = read_memory(workload, pods, names, ended=ended)
+            last = self._last[workload.key] = _ReadMemory(workload, read_pods, read_names, *found)
+        return last.sizes, last.kills
+
+    def forget_all_but(self, workloads: Container[WorkloadKey]) -> None:
+        """Drop the records of workloads that no longer exist."""
+        for key in [key for key in self._last if key not in workloads]:
+            del self._last[key]
+
+
 class OomTimestampCorrector:
     """Replaces the times of OOM kills that lie in the future because a node's clock is ahead.
 

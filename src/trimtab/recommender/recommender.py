@@ -16,7 +16,7 @@ from trimtab.kube.kinds.pods import Pod
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.recommender.cohort import ContainerEstimate, LatestUsage, StrategySpec
 from trimtab.recommender.cohort_store import CohortStore, TrackedContainer
-from trimtab.recommender.oom_kills import OomKill, OomTimestampCorrector, read_memory
+from trimtab.recommender.oom_kills import MemoryReader, OomKill, OomTimestampCorrector
 from trimtab.recommender.source_ingester import IngestContext, IngestMetrics, IngestSchedule, SourceIngester
 from trimtab.store import Store
 from trimtab.timing import is_recent
@@ -61,6 +61,7 @@ class Recommender:
         self.lock = asyncio.Lock()
         """A lock that is held during ingestion, which runs in a thread. Callers that read estimates hold it too."""
         self._oom_timestamps = OomTimestampCorrector()
+        self._memory_reader = MemoryReader()
         self.cohorts = CohortStore(
             store,
             cluster=cluster,
@@ -116,6 +117,8 @@ class Recommender:
             names, strategy_spec, now=now, is_long_running=is_long_running, explained=explained
         )
         source, recent = strategy_spec.source, self.ingesters[strategy_spec.source].recent_usage
+        if not recent.times.size:
+            return found
         return {
             name: each._replace(evidence=recent.add_to(each.evidence, name, after=cohort.ingested_until))
             for name, each in found.items()
@@ -143,7 +146,7 @@ class Recommender:
 
         `ended` are pods that no longer run. Returns the kills that were not known before.
         """
-        sizes, kills = read_memory(workload, pods, names, ended=ended)
+        sizes, kills = self._memory_reader.read(workload, pods, names, ended=ended)
         self.cohorts.observe_sizes(sizes, now=now)
         # One kill that seemed to be of next year hid all later ones of its container, which never got more memory again.
         return self.cohorts.observe_ooms(self._oom_timestamps.correct(workload.key, kills, now=now))
@@ -177,7 +180,9 @@ class Recommender:
             by_source[container.strategy_spec.source].add(name)
         for source in by_source:
             _ = self.ingesters[source]  # a policy may have named a Secret since the last cycle
-        self._oom_timestamps.forget_all_but({container.workload for container in tracked})
+        workloads = {container.workload for container in tracked}
+        self._oom_timestamps.forget_all_but(workloads)
+        self._memory_reader.forget_all_but(workloads)
         async with self.lock:
             backfill = {name: ingester.plan_backfill(now) for name, ingester in self.ingesters.items()}
             new = await self.cohorts.assign(tracked, now=now, backfill=backfill)

@@ -250,14 +250,17 @@ def recommend_workload(
     source: str,
     now: float,
     sync: PodSync = DEFAULT_POD_SYNC,
+    find_containers: Callable[
+        [Workload, Sequence[Pod], PodSync], tuple[Container, ...]
+    ] = effective_containers,
     explained: bool = True,
 ) -> WorkloadRecommendation:
     """Recommend resources for each container of a workload; `estimate` looks up a container by name.
 
     Recommendations start from the size in effect, independent of which pods exist at the moment. `sync` says how new
-    pods get that size. Unless `explained`, explanations begin with the first guard (see `explain_estimates`).
+    pods get that size, and `find_containers` may keep what it computes. Unless `explained`, explanations begin with the first guard (see `explain_estimates`).
     """
-    containers = effective_containers(workload, pods, sync)
+    containers = find_containers(workload, pods, sync)
     effective = container_sizes(containers)
     if workload.has_pod_level_resources or len(containers) > MAX_CONTAINERS:
         why = POD_LEVEL_RESOURCES if workload.has_pod_level_resources else _TOO_MANY_CONTAINERS

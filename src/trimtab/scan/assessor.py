@@ -21,7 +21,6 @@ from trimtab.kube.kinds.workloads import Workload
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.intent_index import IntentIndex
 from trimtab.operator.paid_pods import count_paid_pods
-from trimtab.operator.policy.recommend import recommend_under_policy
 from trimtab.operator.policy.resolver import EffectivePolicy, PolicyResolver, resolve_hold
 from trimtab.recommender.cohort import ContainerEstimate, StrategySpec
 from trimtab.recommender.workload import WorkloadRecommendation, recommend_workload
@@ -213,10 +212,10 @@ class Assessor:
     ) -> WorkloadRecommendation:
         """Recommend what the operator would."""
         pods = self._state.list_pods(workload)
-        return recommend_under_policy(
+        return recommend_workload(
             workload,
             pods,
-            policy,
+            rules=policy.rules_for(can_resize_in_place=self._policies.can_resize_in_place),
             estimate=lambda container: observed[container].estimate,
             constraints=self._constraints.constraints_for(
                 workload, replicas=workload.replicas, hpas=self._state.list_hpas(workload)
@@ -224,7 +223,6 @@ class Assessor:
             source=self._source,
             now=self._now,
             sync=self._policies.pod_sync(workload, policy, pods),
-            can_resize_in_place=self._policies.can_resize_in_place,
         )
 
     def _recommend(

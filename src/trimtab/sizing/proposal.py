@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
-import numpy as np
 
 from trimtab.api.optimizationpolicy import MetricsConfig, SizingGoal
 from trimtab.api.optimizationpolicy.metrics_config import (
@@ -139,7 +138,7 @@ def _build_target(
         float(bounds.target[row]) * units,
         float(bounds.lower[row]) * units,
         float(bounds.upper[row]) * units,
-        tuple((np.array(recent) * units).tolist()),
+        tuple([amount * units for amount in recent]),
         traits.covers_stabilization,
         traits.damps_changes,
         traits.leaves_autoscaled,

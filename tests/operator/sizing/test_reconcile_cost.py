@@ -16,9 +16,8 @@ from trimtab.api.optimizationpolicy import MetricsConfig, OptimizationPolicySpec
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.rest.resources import OPTIMIZATION_POLICIES
 from trimtab.lab.simulator.simulation import Simulation
-from trimtab.operator import views
 from trimtab.operator.audit import AuditRecorder
-from trimtab.recommender import cohort
+from trimtab.recommender import cohort, oom_kills
 from trimtab.sizing import recommend
 from trimtab.sizing.evidence import EARLY_STEPS
 from trimtab.sizing.recommendation import have_same_targets
@@ -106,11 +105,19 @@ async def test_reconcile_without_a_change_explains_nothing_and_runs_the_floors_o
 
         count(cohort.StrategyCohort, "_explain")
         count(recommend, "list_floors")
-        count(views, "effective_containers")
+        count(oom_kills, "read_memory")
+        count(effective_size, "effective_containers")
         count(effective_size.Assignment, "synced_size")
         await reconciler.reconcile(WEB, now)
-        # Both resources once; the sizes in effect for the OOM kills and for the recommendation, of one pod for all.
-        assert counts == {"list_floors": 2, "synced_size": 2}
+        # Both resources once; what depends on records alone is kept.
+        assert counts == {"list_floors": 2}
         after = simulation.controllers.status_writer.get_outcome(WEB)
         assert after
         assert after.recommendations == outcome.recommendations
+        # A record that was replaced is read again: for the OOM kills, and for the recommendation and the view.
+        pod = next(each for each in simulation.cluster_state.pods if each.owner)
+        simulation.cluster_state.update(msgspec.structs.replace(pod, version=pod.version + 1))
+        counts.clear()
+        await reconciler.reconcile(WEB, now)
+        assert counts["read_memory"] == 1
+        assert counts["effective_containers"] >= 1

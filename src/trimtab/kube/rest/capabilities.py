@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 import msgspec
 
@@ -24,6 +25,7 @@ class KubeVersion:
     minor: int
 
     @classmethod
+    @lru_cache(maxsize=256)
     def parse(cls, text: str) -> KubeVersion:
         """Parse `v1.36.3`, `1.36` or a provider's variant such as `v1.30.4-gke.100`; 0.0 if it cannot be parsed."""
         found = re.match(r"v?(\d+)\.(\d+)", text)

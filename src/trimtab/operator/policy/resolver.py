@@ -102,6 +102,11 @@ class EffectivePolicy:
         uid, generation = (self.policy.uid, self.policy.generation) if self.policy else ("", 0)
         return uid, generation, self.strategy_spec
 
+    def rules_for(self, *, can_resize_in_place: bool) -> PolicyRules:
+        """Return the rules in a cluster with or without in-place resize."""
+        # Without it every change replaces pods, so the guards must treat small changes as not worth a restart.
+        return self.rules if can_resize_in_place else msgspec.structs.replace(self.rules, restarts_pods=True)
+
     def selects(self, workload: Workload, *, namespace: Labels) -> bool:
         """Return True if the selector of the policy matches a workload in a namespace with these labels."""
         return self.spec.selector.matches(

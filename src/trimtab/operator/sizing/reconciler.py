@@ -26,7 +26,6 @@ from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.model import Guardrail
 from trimtab.operator.logs import bind_workload
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.policy.recommend import effective_rules, recommend_under_policy
 from trimtab.operator.policy.resolver import (
     EffectivePolicy,
     PolicyResolver,
@@ -46,6 +45,7 @@ from trimtab.recommender.workload import (
     WorkloadRecommendation,
     explain_estimates,
     list_sized_containers,
+    recommend_workload,
 )
 from trimtab.sizing.evidence import (
     NO_SHIFTS,
@@ -253,7 +253,7 @@ class SizingReconciler:
             changed = before is None or not have_same_targets(
                 before.recommendations, assessment.recommendations
             )
-            rules = effective_rules(policy, can_resize_in_place=self._can_resize_in_place())
+            rules = policy.rules_for(can_resize_in_place=self._can_resize_in_place())
             shifts = find_usage_shifts(assessment.evidence, rules)
             # Of a recommendation that has not changed, the earlier explanation is kept, unless another policy gave it or
             # a sudden change of usage began or ended.
@@ -376,10 +376,10 @@ class SizingReconciler:
         now: float,
     ) -> WorkloadRecommendation:
         can_resize_in_place = self._can_resize_in_place()
-        return recommend_under_policy(
+        return recommend_workload(
             workload,
             pods,
-            policy,
+            rules=policy.rules_for(can_resize_in_place=can_resize_in_place),
             estimate=estimates.get,
             constraints=self._cluster_constraints().constraints_for(
                 workload, replicas=workload.replicas, hpas=hpas
@@ -393,7 +393,7 @@ class SizingReconciler:
                 intent=self._controlling_intent_name(workload.key),
                 can_resize_in_place=can_resize_in_place,
             ),
-            can_resize_in_place=can_resize_in_place,
+            find_containers=self._view_publisher.effective.find,
             explained=False,
         )
 

@@ -29,6 +29,7 @@ from trimtab.sizing.stats.histogram import (
 )
 
 MAX_COUNT = 65535
+_MAX_KEPT_WINDOWS = 8
 NEVER = -(2**62)
 
 CPU_BUCKETS = build_exponential_buckets(first=1e-5, growth=0.02, most=1e3, units=1e7)
@@ -108,6 +109,10 @@ class RollingMaxima:
         self.epoch = np.full(slices, NEVER)
         """The number of each slice since the beginning of time."""
         self.peaks = np.full((slices, rows), -np.inf)
+        self._live: dict[tuple[int, int], npt.NDArray[np.bool_]] = {}
+        """The live slices, by the present slice and the size of the window: each workload asks for the same ones."""
+        self._by_age: tuple[int, npt.NDArray[np.intp], npt.NDArray[np.bool_]] | None = None
+        """The present slice, the indices of the slices from it backwards, and which of these have samples."""
 
     def advance(self, t: float) -> tuple[int, bool] | None:
         """Return the index of the slice of `t`, and whether it is new and therefore empty.
@@ -123,12 +128,18 @@ class RollingMaxima:
             return None
         self.epoch[at] = now
         self.peaks[at] = -np.inf
+        self._forget_ages()
         return at, True
 
     def live_slices(self, t: float, slices: int | None = None) -> npt.NDArray[np.bool_]:
         """Return which slices are in the window that ends at `t`, or in its last `slices` slices."""
-        now = math.floor(t / self.slice_seconds)
-        alive: npt.NDArray[np.bool_] = self.epoch > now - (slices or self.epoch.size)
+        present, size = math.floor(t / self.slice_seconds), slices or self.epoch.size
+        alive = self._live.get((present, size))
+        if alive is None:
+            # Two presents at once: a history is read up to a time while reconciles ask for the last days before now.
+            if len(self._live) >= _MAX_KEPT_WINDOWS:
+                self._live.clear()
+            alive = self._live[present, size] = self.epoch > present - size
         return alive
 
     def has_begun(self, t: float) -> bool:
@@ -153,16 +164,20 @@ class RollingMaxima:
         """
         peaks = self.peaks if rows is None else self.peaks[:, rows]
         highest: Floats = peaks[self.live_slices(t, slices)].max(axis=0, initial=-np.inf)
-        return np.where(np.isneginf(highest), np.nan, highest)
+        highest[highest == -np.inf] = np.nan
+        return highest
 
     def peaks_by_age(self, t: float, row: int) -> tuple[float, ...]:
         """Return the highest sample of a row in each slice of the window, the latest first; 0 for an empty
         one.
         """
-        numbers = math.floor(t / self.slice_seconds) - np.arange(self.epoch.size)
-        at = numbers % self.epoch.size
-        peaks = np.where(self.epoch[at] == numbers, self.peaks[at, row], 0.0)
-        return tuple(np.maximum(peaks, 0.0).tolist())
+        present = math.floor(t / self.slice_seconds)
+        if self._by_age is None or self._by_age[0] != present:
+            numbers = present - np.arange(self.epoch.size)
+            at = numbers % self.epoch.size
+            self._by_age = present, at, self.epoch[at] == numbers
+        _, at, has_samples = self._by_age
+        return tuple(np.maximum(np.where(has_samples, self.peaks[at, row], 0.0), 0.0).tolist())
 
     def arrays(self, prefix: str) -> dict[str, Array]:
         """Return the arrays to store, under names with this prefix."""
@@ -171,6 +186,11 @@ class RollingMaxima:
     def load_arrays(self, prefix: str, arrays: Mapping[str, Array]) -> None:
         """Load the arrays that `arrays` returned."""
         self.epoch, self.peaks = arrays[prefix + "epoch"], arrays[prefix + "peaks"]
+        self._forget_ages()
+
+    def _forget_ages(self) -> None:
+        self._live.clear()
+        self._by_age = None
 
 
 class RollingWindow:

@@ -86,14 +86,21 @@ throttled by day must not be made smaller by night.
 """
 
 
+_EVIDENCE_ARRAYS = ("samples", "ran", "ran_in_total", "first", "last", "throttled", "size_before")
+
+
 class EvidenceTrackerSettings(Settings):
     """The settings of an evidence tracker; there are none."""
+
+
+_COUNTED_DAYS = 8
+_COVERED_DAYS = np.array([[2], [_COUNTED_DAYS]])
 
 
 class DailyCounts:
     """The received and the expected samples by day, of about the last week."""
 
-    DAYS = 8
+    DAYS = _COUNTED_DAYS
 
     def __init__(self, rows: int) -> None:
         self.epoch = np.full(self.DAYS, NEVER)
@@ -125,7 +132,7 @@ class DailyCounts:
         age = math.floor(t / DAY) - self.epoch
         # Today alone would have too few samples to judge by just after midnight.
         # One row for the last day, which is today and yesterday, and one for the week.
-        counted = (age >= 0) & (age < np.array([[2], [self.DAYS]]))
+        counted = (age >= 0) & (age < _COVERED_DAYS)
         seen, due = counted @ self.seen[:, rows], counted @ self.due[:, rows]
         # If nothing was expected, as while scaled to zero, nothing is missing.
         lowest: Floats = np.where(due > 0, seen / np.maximum(due, 1), 1.0).min(axis=0)
@@ -258,7 +265,7 @@ class EvidenceTracker(ArrayState[EvidenceTrackerSettings]):
         self, t: float, containers: Indices, *, is_long_running: Sequence[bool]
     ) -> list[Evidence]:
         """Return the evidence about these containers; `is_long_running` is False for those of Jobs."""
-        own = {name: array[containers].tolist() for name, array in self._arrays.items()}
+        own = {name: self._arrays[name][containers].tolist() for name in _EVIDENCE_ARRAYS}
         cpu, cpu_week, memory = (
             self._cpu.peak(t, containers, slices=DAY_PEAK_SLICES).tolist(),
             self._cpu.peak(t, containers).tolist(),
