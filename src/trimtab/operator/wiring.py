@@ -47,7 +47,7 @@ from trimtab.operator.intents.safe_sizes import RecommenderSafeSizes, SafeSizePr
 from trimtab.operator.intents.status_writer import IntentStatusWriter
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.node_prices import NodePrices
-from trimtab.operator.nodeqos.status_writer import NodeQosStatusWriter
+from trimtab.operator.nodeqos_status import NodeQosStatusWriter
 from trimtab.operator.policy.resolver import PolicyResolver
 from trimtab.operator.policy.status_writer import EventSink, PolicyStatusWriter, WorkloadGauges
 from trimtab.operator.sizing.harm_signals import PromqlGuardrailChecker

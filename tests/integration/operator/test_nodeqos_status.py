@@ -15,7 +15,7 @@ from trimtab.kube.kinds.custom import QosPolicy, qos_policy_projection
 from trimtab.kube.kinds.nodes import Node, node_projection
 from trimtab.kube.rest.client import Client, Object
 from trimtab.kube.rest.resources import NODE_QOS_POLICIES
-from trimtab.operator.nodeqos.status_writer import NodeQosStatusWriter
+from trimtab.operator.nodeqos_status import NodeQosStatusWriter
 
 
 class CreatePolicy(Protocol):
