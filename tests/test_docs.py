@@ -174,7 +174,14 @@ FOREIGN = {
     # Other projects' options and series, and metrics and variables of the platform.
     *("--allow-hpa", "--history_duration", "--cpu_percentile", "--use_oomkill_data", "--use-oomkill-data"),
     *("allow-hpa", "use-oomkill-data", "history_duration", "cpu_percentile", "use_oomkill_data"),
-    *("honor_labels", "k8s_namespace_name", "k8s_pod_name", "k8s_container_name", "periods_total"),
+    *(
+        "--build-arg",
+        "honor_labels",
+        "k8s_namespace_name",
+        "k8s_pod_name",
+        "k8s_container_name",
+        "periods_total",
+    ),
     *("SOLR_HEAP", "release_agent", "verify-full"),
     # Placeholders.
     *("MineStrategy", "MineSettings", "MineSource", "YOUR-TRACES"),
