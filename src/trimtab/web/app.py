@@ -13,7 +13,7 @@ from pathlib import Path
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from trimtab.web.actions.handlers import ActionHandlers, read_form
+from trimtab.web.action_handlers import ActionHandlers, read_form
 from trimtab.web.auth import LINK_PARAMETER, Access, AccessDenied
 from trimtab.web.backends.backend import DashboardBackend
 from trimtab.web.pages import Pages

@@ -1,1 +1,0 @@
-"""Actions of users on the dashboard."""
