@@ -352,7 +352,7 @@ async def test_executor_takes_no_action_by_what_is_outdated(actuator: str, outda
     acted: list[str] = []
 
     class Records:
-        def get(self, _: object) -> Workload:
+        def get(self, _: object) -> Workload | None:
             return found.workload
 
         def outdated_reason(self, _: object) -> str:
