@@ -205,7 +205,7 @@ class PermissionCache:
     """Caches which workloads a viewer may act on, to show only the allowed buttons.
 
     A history page names many workloads and refreshes with every change. An action itself is authorized again by
-    `actions.handlers`: the buttons grant nothing.
+    `action_handlers`: the buttons grant nothing.
     """
 
     def __init__(self, access: Access, *, clock: Callable[[], float] = time.monotonic) -> None:
