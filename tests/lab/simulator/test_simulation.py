@@ -231,10 +231,10 @@ async def test_simulation_helps_a_killed_container_under_the_default_policy() ->
     """Its limit was kept, so that it was killed 45 times in five days."""
     grown = scene(
         [workload("web", sized(100, 512 * MIB, None, 512 * MIB), replicas=1)],
-        stepped(100.0, 700.0, at=6, hours=24),
+        stepped(100.0, 700.0, at=6, hours=12),
         nodes=4,
     )
-    changes, kills, _ = await changes_and_kills(grown, 24, update_requests_only=True)
+    changes, kills, _ = await changes_and_kills(grown, 12, update_requests_only=True)
     raised = {re.findall(r"limit (\w+)", change)[1] for change in changes}
     assert raised == {"512Mi", "615Mi", "738Mi"}
     assert kills < 10, "a few at each limit"

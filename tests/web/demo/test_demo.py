@@ -198,9 +198,9 @@ async def test_warmup_compiles_the_kernels_that_the_demo_uses(finished_demo: Dem
 
 async def test_demo_seed_determines_the_cluster() -> None:
     async def figures() -> SummaryDocument:
-        async with open_demo(days=0.55, seed=3) as playing:
+        async with open_demo(days=0.3, seed=3) as playing:
             await playing.run()
-            return await build_summary(playing.backend, days=0.55, seed=3)
+            return await build_summary(playing.backend, days=0.3, seed=3)
 
     assert await figures() == await figures()
     assert (build_scenario(days=1, seed=3).demand.cpu != build_scenario(days=1, seed=4).demand.cpu).any()
