@@ -19,12 +19,14 @@ class ClientProgress:
         self._read = 0
 
     def measure_idle(self) -> float:
-        """Return the seconds since the client was last seen to have read something, or was sent something."""
+        """Return the seconds since the client was last seen to have read something, or was sent something; 0 if it has read
+        everything.
+        """
         unread, now = _count_unread(self._transport), self._time()
         if unread != self._unread:
             self._read += max(self._unread - unread, 0)
             self._unread, self._changed_at = unread, now
-        return now - self._changed_at
+        return now - self._changed_at if unread else 0.0
 
     def measure_rank(self) -> tuple[float, int]:
         """Return what is largest for the client with the least progress: its idle time, then by the bytes that it read."""

@@ -97,7 +97,7 @@ class _Connections:
         self._limits = limits
         self._by_peer: dict[str, dict[_Connection, None]] = {}
         self._by_handler: dict[asyncio.BaseProtocol, _Connection] = {}
-        self._unread: dict[_Connection, ClientProgress] = {}
+        self._unread: dict[_Connection, None] = {}
 
     def add(self, connection: _Connection) -> None:
         """Add a connection; at the limit, close an old one of its peer, or of the peer with the most."""
@@ -110,6 +110,7 @@ class _Connections:
         self._by_peer.setdefault(connection.peer, {})[connection] = None
         self._by_handler[connection.handler] = connection
         connection.start_timer(self._limits.first_request)
+        connection.watch_progress(self._limits.unread_seconds)
 
     def note_request(self, request: web.Request) -> None:
         if connection := self._by_handler.get(request.protocol):
@@ -118,8 +119,9 @@ class _Connections:
     def note_unread(self, connection: _Connection) -> None:
         """Note that a client does not read all; if too many do, close one with the least progress."""
         if len(self._unread) >= self._limits.unread:
-            max(self._unread, key=lambda each: self._unread[each].measure_rank()).abort()
-        self._unread[connection] = connection.watch_progress(self._limits.unread_seconds)
+            max(self._unread, key=_Connection.measure_rank).abort()
+        self._unread[connection] = None
+        connection.measure_rank()  # the progress is counted from here
 
     def note_read(self, connection: _Connection) -> None:
         self._unread.pop(connection, None)
@@ -150,6 +152,7 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._watch: asyncio.TimerHandle | None = None
+        self._progress: ClientProgress | None = None
         self._body: StreamReader | None = None
 
     @property
@@ -161,13 +164,16 @@ class _Connection(asyncio.Protocol):
         # Otherwise a client that never sends a request keeps its connection for ever.
         self._timer = asyncio.get_running_loop().call_later(seconds, self.abort)
 
-    def watch_progress(self, seconds: float) -> ClientProgress:
-        """Measure the progress of the client, and close the connection when there was none for so long."""
+    def watch_progress(self, seconds: float) -> None:
+        """Measure the progress of the client, and close the connection when it left something unread for so long.
+
+        As long as the connection is open: a response that fits into the buffers of TLS and the kernel never pauses writing,
+        and a client that does not read it would keep its connection for ever.
+        """
         assert self._transport is not None
-        progress = ClientProgress(self._transport)
+        progress = self._progress = ClientProgress(self._transport)
 
         def check() -> None:
-            # Otherwise a client that reads no response keeps its connection for ever.
             if progress.measure_idle() >= seconds:
                 self.abort()
             else:
@@ -175,7 +181,11 @@ class _Connection(asyncio.Protocol):
                 self._watch = asyncio.get_running_loop().call_later(interval, check)
 
         check()
-        return progress
+
+    def measure_rank(self) -> tuple[float, int]:
+        """Return what is largest for the connection whose client has the least progress."""
+        assert self._progress is not None
+        return self._progress.measure_rank()
 
     def note_request(self, request: web.Request) -> None:
         self._body = request.content
@@ -215,7 +225,6 @@ class _Connection(asyncio.Protocol):
         self.handler.pause_writing()
 
     def resume_writing(self) -> None:
-        _cancel(self._watch)
         self._connections.note_read(self)
         self.handler.resume_writing()
 

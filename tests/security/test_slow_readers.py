@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from pathlib import Path
 
 import aiohttp
 import pytest
 import uvloop
 from aiohttp import web
 
+from harness.builders.certificates import LOOPBACK, Authority
 from trimtab.http_server import ConnectionLimits, serve_application
 from trimtab.node import http
 
@@ -131,3 +134,44 @@ def test_client_that_goes_on_reading_is_not_closed_for_those_that_do_not(
                 return await reading
 
     assert run(read_among_idle_clients()) >= len(LARGE)
+
+
+@pytest.mark.parametrize("size", [48 << 10, 256 << 10, 8 << 20])
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_tls_client_that_does_not_read_loses_its_connection(
+    run: Callable[..., bool], size: int, tmp_path: Path
+) -> None:
+    """The buffers of TLS take a response that the client never reads, and writing is resumed."""
+    pair = Authority(tmp_path, "own").issue("server", hosts=LOOPBACK)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(pair.cert, pair.key)
+    connected: list[asyncio.BaseTransport] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        assert request.transport is not None
+        connected.append(request.transport)
+        return web.Response(body=b"x" * size)
+
+    async def is_cut_off() -> bool:
+        application = web.Application()
+        application.router.add_get("/metrics", answer)
+        limits = ConnectionLimits(unread_seconds=LIMIT)
+        async with serve_application(application, "127.0.0.1:0", tls=tls, limits=limits) as port:
+            with await asyncio.to_thread(_ask_by_tls_without_reading, port):
+                async with asyncio.timeout(20 * LIMIT):
+                    while not connected or not connected[0].is_closing():
+                        await asyncio.sleep(LIMIT / 10)
+        return True
+
+    assert run(is_cut_off())
+
+
+def _ask_by_tls_without_reading(port: int) -> ssl.SSLSocket:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    plain = socket.socket()
+    plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    plain.connect(("127.0.0.1", port))
+    client = context.wrap_socket(plain)
+    client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+    return client
