@@ -22,7 +22,7 @@ FEW_COLLECTIONS := GOGC=800 GOMEMLIMIT=700MiB
 .PHONY: help setup lint format test all-tests fresh-faults simulate-faults coverage-simulation compiled test-fast coverage test-lowest test-deps recordings fuzz prometheus-versions soak soak-operator bench audit field-effects demo docs reference cluster cluster-down crds lock clean
 
 help: ## Show this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1mmake %-13s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1mmake %-19s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: .venv/.ready ## Make .venv with every extra that the tests use
 

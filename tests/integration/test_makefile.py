@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -60,3 +61,12 @@ def test_help_lists_every_target() -> None:
     plain = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)
     assert [target for target in TARGETS if f"make {target} " not in plain] == []
     assert len(plain.splitlines()) == len(TARGETS)
+
+
+def test_benchmarks_can_be_started() -> None:
+    """They take minutes to hours, but an import that moved fails at once."""
+    script = "import runpy, sys\nfor file in sys.argv[1:]: runpy.run_path(file, run_name='imported')"
+    files = map(str, sorted((ROOT / "bench").glob("*.py")))
+    command = [sys.executable, "-c", script, *files]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
