@@ -14,11 +14,12 @@ from actuation.world import KEY, World, lost, resources
 from harness.builders.records import policy
 from trimtab.actuation.change_annotations import RECOMMENDATION_ANNOTATION
 from trimtab.actuation.decide.observation import DesiredChange
-from trimtab.actuation.executor import ChangeExecutor, Requester
+from trimtab.actuation.executor import ChangeExecutor, ReconcileResult, Requester
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, WorkloadState
 from trimtab.kube.errors import FieldManagerConflict, Status
 from trimtab.kube.kinds.pods import ContainerTermination
+from trimtab.kube.kinds.workloads import Workload
 from trimtab.kube.rest.resources import CRON_JOBS
 from trimtab.operator.audit import AuditRecorder
 from trimtab.operator.config.model import OperatorConfig
@@ -90,6 +91,24 @@ async def test_audit_records_the_start_and_the_end_of_a_change(store: Store) -> 
     assert done.after["web"]["requests"]["cpu"] == "200m"
     assert (done.who, done.why) == ("policy shop/p", "the strategy")
     assert (started.transition, done.transition) == ("Started", "Applied")
+
+
+async def test_audit_records_a_change_once_that_two_leaders_take_for_their_own(store: Store) -> None:
+    """The response to the one that wrote it was lost, and the next one reads the same annotations."""
+    world = World(template={"web": resources(100, 64)}, replicas=2)
+    first, second = (AuditedWorld(world, store) for _ in range(2))
+    record_result = first.recorder.record_result
+
+    def record_twice(found: Workload, result: ReconcileResult) -> None:
+        record_result(found, result)
+        second.recorder.record_result(found, result)
+
+    first.recorder.record_result = record_twice  # type: ignore[method-assign]
+    for cpu in (200, 100):
+        await first.drive(desired_change({"web": resources(cpu, 96)}, canary=QUICK))
+        await second.recorder.flush()
+        world.pass_time(3600)
+    assert [each.what for each in await first.history()] == ["applying", "applied"] * 2
 
 
 async def test_audit_records_and_counts_a_revert_with_its_reason(store: Store) -> None:

@@ -174,7 +174,12 @@ class AuditRecorder:
             workload, "applying" if starts else "applied", change.before, change.after, requester, now
         )
         if reverted and reverted != transition.before.reverted and reverted.refused:
-            return msgspec.structs.replace(entry, what="refused", why=reverted.why, transition=transition.id)
+            return _identify(
+                msgspec.structs.replace(entry, what="refused", why=reverted.why),
+                workload,
+                change.id,
+                transition,
+            )
         # The end of a revert is no application: the history must show the size that the workload has now.
         if transition.source is State.REVERTING and reverted:
             reason = "overtaken" if change.not_at_fault else "worse"
@@ -182,7 +187,7 @@ class AuditRecorder:
             entry = self._build_entry(
                 workload, "reverted", change.after, change.before, requester, now, reverted.why
             )
-        return msgspec.structs.replace(entry, transition=transition.id)
+        return _identify(entry, workload, change.id, transition)
 
     def _build_entry(
         self,
@@ -230,6 +235,17 @@ class AuditRecorder:
     async def flush(self) -> None:
         """Write all pending history records."""
         await self._history.flush()
+
+
+def _identify(
+    entry: HistoryRecord, workload: Workload, change_id: str, transition: WrittenTransition
+) -> HistoryRecord:
+    """Return the entry with its transition, and with a key by which the history has it once.
+
+    A leader whose response was lost, and the next one, may both take the write of a transition for their own.
+    """
+    key = f"change/{workload.uid}/{change_id}/{entry.what}"
+    return msgspec.structs.replace(entry, transition=transition.id, event_key=key)
 
 
 def _format_oom_kill(kill: OomKill) -> str:
