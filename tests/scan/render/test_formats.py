@@ -116,6 +116,16 @@ def test_render_markdown_fits_comment_however_many_are_skipped() -> None:
     assert "a-long-name-4999" in render_markdown(found, top=0)
 
 
+def test_limits_that_change_are_named_below_a_table_without_them() -> None:
+    now, then = Resources(100, 200, MIB, None), Resources(100, 300, MIB, 2 * MIB)
+    many = [workload_finding(f"web-{n}", container(current=now, recommended=then)) for n in range(12)]
+    text = render_markdown(scan_result(*many), top=0)
+    assert "shop/deploy/web-0 cpu 200m→300m, memory none→2Mi; shop/deploy/web-1" in text
+    assert "and 2 more: --output json lists all." in text
+    same = workload_finding("web", container(current=now, recommended=now))
+    assert "Limits" not in render_markdown(scan_result(same), top=0)
+
+
 def test_render_page_bars_fit_chart() -> None:
     none, much = Resources(None, None, None, None), Resources(4000, None, 64 * MIB, None)
     drawn = render_page(

@@ -12,6 +12,7 @@ from trimtab.scan.render.summary import (
     TOTALS_HEADER,
     build_totals,
     format_change,
+    format_limits_note,
     format_risks,
     format_title,
     group_skipped,
@@ -65,6 +66,8 @@ def _render_lines(scan: ScanResult, top: int) -> Iterator[str]:
                 for one, each in shown
             ],
         )
+    if limits := format_limits_note(shown):
+        yield f"\n{_escape(limits)}"
     if len(shown) < len(found):
         yield f"\n… and {len(found) - len(shown)} more."
     for line in list_operator_notes(scan.workloads):

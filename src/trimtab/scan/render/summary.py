@@ -14,6 +14,7 @@ SHORT_HISTORY = 86400.0
 """The seconds of usage below which a scan says that its recommendations are rough."""
 _NEARLY_ALL = 0.9
 MAX_NAMED = 3
+MAX_LIMITS = 10
 TOTALS_HEADER = ("", "REQUESTED", "USED", "WASTED", "WASTE A MONTH")
 
 
@@ -163,6 +164,27 @@ def format_workload(key: WorkloadKey) -> str:
     """Format a workload such as `shop/deploy/web`."""
     kind = SHORT_KINDS.get(key.kind, key.kind.partition(".")[0].lower())
     return f"{key.namespace}/{kind}/{key.name}"
+
+
+def format_limit_changes(container: ContainerFinding) -> str:
+    """Format the limits that change, such as `cpu 200m→300m, memory none→1Gi`; empty if none does."""
+    before, after = container.current, container.recommended
+    changes: tuple[tuple[ResourceName, int | None, int | None], ...] = (
+        ("cpu", before.cpu_limit, after.cpu_limit),
+        ("memory", before.memory_limit, after.memory_limit),
+    )
+    return ", ".join(f"{name} {format_change(name, old, new)}" for name, old, new in changes if old != new)
+
+
+def format_limits_note(shown: Iterable[tuple[WorkloadFinding, ContainerFinding]]) -> str:
+    """Format the changes of limits for a table that has no columns of limits; empty if there is none."""
+    found = [
+        f"{format_short_name(workload, each)} {changes}"
+        for workload, each in shown
+        if (changes := format_limit_changes(each))
+    ]
+    more = f"; and {len(found) - MAX_LIMITS} more: --output json lists all" if len(found) > MAX_LIMITS else ""
+    return f"Limits change too: {'; '.join(found[:MAX_LIMITS])}{more}." if found else ""
 
 
 def format_change(resource: ResourceName, before: int | None, after: int | None) -> str:

@@ -22,6 +22,7 @@ from trimtab.scan.render.summary import (
     TOTALS_HEADER,
     build_totals,
     format_change,
+    format_limits_note,
     format_nodes,
     format_risks,
     format_short_name,
@@ -72,6 +73,8 @@ def render_scan(scan: ScanResult, *, width: int, top: int) -> Iterator[Renderabl
             yield _build_wide_table(scan, shown)
         else:
             yield from _render_narrow(scan, shown, width)
+            if limits := format_limits_note(shown):
+                yield Text(limits)
     if len(shown) < len(found):
         yield Text(f"… and {len(found) - len(shown)} more; --top 0 shows all.", style="dim")
     for line in list_operator_notes(scan.workloads):
