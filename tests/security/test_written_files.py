@@ -152,8 +152,8 @@ def test_rendered_text_of_others_cannot_control_a_terminal(
 def test_markdown_of_a_scan_quotes_texts_of_others_literally(text: str) -> None:
     skipped = SkippedWorkload(WorkloadKey("Deployment", "shop", "web"), text)
     rendered = render_markdown(replace(scan_result(), skipped=(skipped,)), top=1)
-    (line,) = [line for line in rendered.splitlines() if line.startswith("- shop/Deployment/web: ")]
-    quoted = line.partition(": ")[2]
+    (line,) = [line for line in rendered.splitlines() if line.endswith(": shop/deploy/web")]
+    quoted = line.removeprefix("- ").rpartition(": ")[0]
     bare = re.sub(r"\\[\\`*\[\]|~]", "", quoted)
     assert not re.search(r"[`*\[\]|<\\]|@\w", bare)
 
