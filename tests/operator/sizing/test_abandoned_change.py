@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import msgspec
 import pytest
 
 from lab.simulator.scenes import GIB, flat, scene, sized, workload
+from trimtab.actuation.change_annotations import CHANGE_ANNOTATION
 from trimtab.api import Duration
 from trimtab.api.optimizationpolicy import (
     Canary,
     MetricsConfig,
     OptimizationPolicySpec,
     PolicyMode,
+    StrategyChoice,
     UpdateStrategy,
 )
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.rest.resources import DEPLOYMENTS, INTENTS, OPTIMIZATION_POLICIES, Resource
 from trimtab.lab.simulator.simulation import Simulation
+from trimtab.operator.config.org_limits import OrganisationLimits
+from trimtab.operator.wiring import FixedConfig
 
 HOUR = 3600.0
 WEB = WorkloadKey("Deployment", "default", "web")
@@ -79,3 +84,41 @@ async def test_abandoned_change_of_a_deleted_workload_is_forgotten(monkeypatch: 
             await reconciler.reconcile(WEB, now)
             simulation.informers.put(DEPLOYMENTS, found)
     assert emitted["ChangeAbandoned"] == 2, "once for each of its lives"
+
+
+@pytest.mark.parametrize("forbidden", [False, True])
+async def test_change_is_finished_after_its_policy_became_invalid(
+    *,
+    forbidden: bool,
+) -> None:
+    """Some pods would keep another size, and nobody would see whether it harms them. An organisation's ban holds."""
+    async with Simulation(SCENARIO, policies={"p": POLICY}) as simulation:
+        await simulation.run(2 * HOUR)
+        (policy,) = simulation.cluster_state.policies
+        before = _sizes(simulation)
+        assert len(set(before)) == 2, "only the canary has the new size"
+        choice = StrategyChoice(name="luck")
+        invalid = msgspec.structs.replace(
+            policy,
+            spec=policy.spec.model_copy(update={"strategy": choice}),
+            generation=policy.generation + 1,
+            version=policy.version + 1,
+        )
+        simulation.informers.put(OPTIMIZATION_POLICIES, invalid)
+        if forbidden:
+            limits = OrganisationLimits(forbidden_modes=(PolicyMode.AUTO,))
+            configuration = simulation.operator.ports.config
+            assert isinstance(configuration, FixedConfig)
+            configuration.current = configuration.current.model_copy(update={"limits": limits})
+        await simulation.run(12 * HOUR)
+        after = _sizes(simulation)
+        assert (after == before) if forbidden else (set(after) == {max(before)})
+        (entry,) = (await simulation.status("p"))["workloads"]
+        assert entry["status"] == "Skipped"
+        found = simulation.cluster_state.get(WEB)
+        assert found is not None
+        assert (CHANGE_ANNOTATION in dict(found.annotations)) == forbidden
+
+
+def _sizes(simulation: Simulation) -> list[int]:
+    return sorted(pod.containers[0].resources.cpu_request or 0 for pod in simulation.world.pods.values())

@@ -207,7 +207,7 @@ class SizingReconciler:
                 WorkloadState.SKIPPED, reason=policy.problem, skip_reason=SkipReason.POLICY_INVALID
             )
             self._status_writer.set_outcome(policy.key, key, outcome)
-            return interval
+            return min(interval, await self._finish_change(workload, policy, now))
         if policy.spec.mode is PolicyMode.DISABLED:
             disabled = WorkloadOutcome(
                 WorkloadState.SKIPPED, "the mode is Disabled", skip_reason=SkipReason.DISABLED
@@ -226,6 +226,19 @@ class SizingReconciler:
             return interval
         with self._metrics.reconciliation_duration.labels(policy.name).time():
             return min(interval, await self._recommend_and_apply(workload, policy, now))
+
+    async def _finish_change(self, workload: Workload, policy: EffectivePolicy, now: float) -> float:
+        """Continue a change that began before its policy became invalid, and return the seconds until the next step.
+
+        Otherwise some pods would keep another size than the rest, and nobody would see whether it harms them.
+        """
+        found, limits = read_change_annotations(workload), self._policy_resolver.config.limits
+        if found is None or found.change is None or PolicyMode.AUTO in limits.forbidden_modes:
+            return inf
+        nothing_new = WorkloadRecommendation((), {}, is_urgent=False)
+        pods = self._cluster_state.list_pods(workload)
+        result = await self._apply(workload, pods, nothing_new, policy, now)
+        return inf if result is None or result.requeue_at is None else max(result.requeue_at - now, 0.5)
 
     def _report_abandoned_change(self, workload: Workload) -> float | None:
         """Report a change that nothing continues: some pods would keep the other size unexplained.
