@@ -93,7 +93,9 @@ async def test_audit_records_the_start_and_the_end_of_a_change(store: Store) -> 
     assert (started.transition, done.transition) == ("Started", "Applied")
 
 
-async def test_audit_records_a_change_once_that_two_leaders_take_for_their_own(store: Store) -> None:
+async def test_audit_records_a_change_once_that_two_leaders_take_for_their_own(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The response to the one that wrote it was lost, and the next one reads the same annotations."""
     world = World(template={"web": resources(100, 64)}, replicas=2)
     first, second = (AuditedWorld(world, store) for _ in range(2))
@@ -103,7 +105,7 @@ async def test_audit_records_a_change_once_that_two_leaders_take_for_their_own(s
         record_result(found, result)
         second.recorder.record_result(found, result)
 
-    first.recorder.record_result = record_twice  # type: ignore[method-assign]
+    monkeypatch.setattr(first.recorder, "record_result", record_twice)
     for cpu in (200, 100):
         await first.drive(desired_change({"web": resources(cpu, 96)}, canary=QUICK))
         await second.recorder.flush()

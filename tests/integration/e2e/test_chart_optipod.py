@@ -104,7 +104,7 @@ def prometheus(node_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) 
                 # A kubelet that is read each second gives enough samples in a minute.
                 "operator.config.learning.step=3s,operator.config.learning.historyStep=3s",
                 "operator.config.learning.history=15m,operator.config.learning.lateness=1m",
-                "operator.config.prices.cpu=0.5,operator.config.prices.memory=0.25",
+                "operator.config.prices.cpu=2,operator.config.prices.memory=1",
                 "operator.config.prices.currency=€",
             )
             yield server.url
@@ -196,8 +196,8 @@ def test_policy_of_the_document_gives_the_same_sizes_everywhere(
     found = {each["name"]: each for each in scanned["workloads"]}["web"]
     assert (found["policy"], found["strategy"]) == (f"{HOME}/production-workloads", "percentile")
     assert found["containers"][0]["recommended"]["requests"] == minimum
-    assert (scanned["prices"]["currency"], scanned["prices"]["cpu"]) == ("€", 0.5)
-    assert found["costMonth"] == pytest.approx(HOURS * (0.5 * 0.1 + 0.25 / 8), abs=0.01)
+    assert (scanned["prices"]["currency"], scanned["prices"]["cpu"]) == ("€", 2)
+    assert found["costMonth"] == pytest.approx(HOURS * (2 * 0.1 + 1 / 8), abs=0.01)
 
     assert run(["explain", f"{PRODUCTION}/Deployment/web", *short, *cluster]) == 0
     explained = " ".join(capsys.readouterr().out.split())
@@ -209,7 +209,7 @@ def test_policy_of_the_document_gives_the_same_sizes_everywhere(
     print(json.dumps(snapshot)[:3000])
     (row,) = [each for each in snapshot["rows"] if each["name"] == "web"]
     assert (row["policy"], row["state"]) == (f"{HOME}/production-workloads", "Applied")
-    assert row["cost"] == pytest.approx(HOURS * (0.5 * 0.1 + 0.25 / 8))
+    assert row["cost"] == pytest.approx(HOURS * (2 * 0.1 + 1 / 8))
     assert "€" in json.dumps(snapshot, ensure_ascii=False)
 
 
