@@ -11,7 +11,8 @@ import pytest
 from harness.builders.records import workload
 from lab.simulator.scenes import GIB, flat, scene, sized
 from lab.simulator.scenes import workload as simulated
-from trimtab.api.optimizationpolicy import OptimizationPolicySpec, WorkloadState
+from trimtab.actuation.resources import to_manifest
+from trimtab.api.optimizationpolicy import OptimizationPolicySpec, PolicyMode, WorkloadState
 from trimtab.kube.kinds.pods import Container, Resources
 from trimtab.kube.rest.resources import CRON_JOBS
 from trimtab.lab.simulator.simulation import Simulation
@@ -21,11 +22,14 @@ from trimtab.operator.metrics import Metrics
 from trimtab.operator.node_prices import NodePrices
 from trimtab.operator.paid_pods import count_paid_pods_of_view
 from trimtab.operator.policy.status import WorkloadOutcome
+from trimtab.operator.savings import SavingsLedger
 from trimtab.operator.views import PolicyView, WorkloadView
+from trimtab.recommender.cohort import LatestUsage
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.sizing.recommendation import Recommendation
 from trimtab.sizing.tracking.evidence_tracker import EvidenceTracker, EvidenceTrackerSettings
+from trimtab.store import HistoryRecord
 
 NOW = 1_800_000_000.0
 SPEC = OptimizationPolicySpec()
@@ -156,3 +160,80 @@ async def test_operator_exports_what_its_recommendations_can_save() -> None:
         "recommended": pytest.approx(recommended, rel=0.01),
         "currency": "$",
     }
+
+
+USED = LatestUsage(cpu=0.1, memory=2**28)
+
+
+def applied(number: int = 1) -> HistoryRecord:
+    """The container `app` had twice its CPU."""
+    before, after = (Resources(cpu, None, 2 * 2**30, None) for cpu in (2000, 1000))
+    return HistoryRecord(
+        timestamp=NOW,
+        cluster="c",
+        namespace="shop",
+        kind="Deployment",
+        name="web",
+        what="applied",
+        before={"app": to_manifest(before)},
+        after={"app": to_manifest(after)},
+        who="policy",
+        why="",
+        id=number,
+    )
+
+
+def test_cost_gauges_show_usage_and_savings_by_policy() -> None:
+    metrics, ledger = Metrics(), SavingsLedger()
+    ledger.record(applied())
+    gauges = CostGauges(metrics, NodePrices(PriceSettings), ledger)
+    prices = PriceSettings(cpu=0.04, memory=0.0)
+    views = [view("shop"), view("bank")]
+    gauges.update(views, prices, now=NOW, usage=lambda _: USED)
+    assert values(metrics, "cpu_cores")["shop", "used"] == pytest.approx(0.4)
+    assert values(metrics, "cost_per_month")["shop", "used"] == pytest.approx(730 * 0.04 * 0.4)
+    assert values(metrics, "savings_per_month") == {
+        ("shop", "possible"): pytest.approx(730 * 0.04 * 1.5),
+        ("shop", "realised"): pytest.approx(730 * 0.04 * 2.0),
+        ("bank", "possible"): pytest.approx(730 * 0.04 * 1.5),
+        ("bank", "realised"): 0.0,
+    }
+    gauges.update(views, prices, now=NOW + 3600.0)
+    labels = {"namespace": "shop", "policy": POLICY.name}
+    assert metrics.registry.get_sample_value("trimtab_savings", labels) == pytest.approx(0.08)
+    assert gauges.savings.total == pytest.approx(0.08)
+    assert gauges.savings.per_month == pytest.approx(730 * 0.04 * 2.0)
+    assert ("shop", "used") not in values(metrics, "cpu_cores"), "usage is unknown now"
+    assert (gauges.monthly_cost(POLICY.name) or {})["saved"] == pytest.approx(58.4)
+    gauges.update([], prices, now=NOW + 7200.0)
+    assert values(metrics, "savings_per_month") == {}
+    assert metrics.registry.get_sample_value("trimtab_savings", labels) is None
+
+
+@pytest.mark.parametrize(("workloads", "named"), [(0, set()), (1, {"bank"}), (10, {"bank", "shop"})])
+def test_cost_gauges_of_workloads_are_those_of_the_most_expensive_as_many_as_configured(
+    workloads: int, named: set[str]
+) -> None:
+    metrics = Metrics()
+    gauges = CostGauges(metrics, NodePrices(PriceSettings))
+    gauges.update([view("shop"), view("bank", pods=3)], PriceSettings(workloads=workloads), now=NOW)
+    assert {namespace for namespace, _ in values(metrics, "workload_cost_per_month")} == named
+    assert {namespace for namespace, _ in values(metrics, "workload_savings_per_month")} == named
+    gauges.clear()
+    assert values(metrics, "workload_cost_per_month") == {}
+
+
+async def test_operator_exports_dashboard_shows_and_status_has_the_same_savings() -> None:
+    world = scene([simulated("web", sized(2000, GIB), replicas=2)], flat((0.3, 1e8)))
+    spec = OptimizationPolicySpec(mode=PolicyMode.AUTO)
+    async with Simulation(world, policies={"p": spec}) as simulation:
+        await simulation.run(5.5 * 3600)
+        await simulation.controllers.recorder.flush()  # a task of its own in the operator
+        await simulation.run(900)
+        savings = values(simulation.metrics, "savings_per_month")["default", "realised"]
+        summary = simulation.controllers.views.savings()
+        status = simulation._objects.statuses["OptimizationPolicy", simulation.config.namespace, "p"]
+    assert savings > 0
+    assert summary.per_month == pytest.approx(savings)
+    assert summary.total > 0
+    assert status["monthlyCost"]["saved"] == float(f"{savings:.3g}")

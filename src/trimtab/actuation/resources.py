@@ -274,6 +274,22 @@ def to_manifest(resources: Resources) -> dict[str, Any]:
     return {name: amounts for name, amounts in (("requests", requests), ("limits", limits)) if amounts}
 
 
+def parse_resources(manifest: Mapping[str, Any]) -> Resources:
+    """Parse resources as `to_manifest` returns them."""
+    return Resources.parse(manifest.get("requests", {}), manifest.get("limits", {}))
+
+
+def parse_sizes(entry: Mapping[str, Any] | None, container: str) -> dict[str, Resources]:
+    """Parse one side of a history entry, which is about one container, or about all if `container` is empty."""
+    if not entry:
+        return {}
+    return (
+        {container: parse_resources(entry)}
+        if container
+        else {name: parse_resources(each) for name, each in entry.items()}
+    )
+
+
 def format_sizes(sizes: Sizes) -> str:
     """Format sizes for people: `web: cpu 100m, memory 64Mi (limit 128Mi)`."""
     return "; ".join(f"{name}: {_format_resources(resources)}" for name, resources in sizes.items())

@@ -134,6 +134,9 @@ class LeaderSession:
                 await asyncio.shield(self.controllers.recorder.flush())
         # Shielded against a second cancellation, which would lose what was learned since the last save.
         await asyncio.shield(self.controllers.recommender.save(self._operator.ports.now()))
+        with suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(SHUTDOWN_TIMEOUT):
+                await asyncio.shield(self.controllers.savings.save(self._operator.ports.now()))
 
     def clear_gauges(self) -> None:
         """Remove the gauges about workloads: the next leader reports them."""

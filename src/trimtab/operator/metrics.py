@@ -109,21 +109,49 @@ class Metrics:
             "workloads_shifted", "Workloads whose usage pattern changed suddenly", "namespace", "policy"
         )
         self.cpu_cores = self._gauge(
-            "cpu_cores", "CPU requested by pods, and recommended for them", "namespace", "policy", "kind"
+            "cpu_cores",
+            "CPU requested by pods, recommended for them, and used",
+            "namespace",
+            "policy",
+            "kind",
         )
         self.memory_bytes = self._gauge(
             "memory_bytes",
-            "Memory requested by pods, and recommended for them",
+            "Memory requested by pods, recommended for them, and used",
             "namespace",
             "policy",
             "kind",
         )
         self.cost_per_month = self._gauge(
             "cost_per_month",
-            "Cost of requested and of recommended resources, in the currency of the configuration",
+            "Cost of requested, recommended and used resources, in the currency of the configuration",
             "namespace",
             "policy",
             "kind",
+        )
+        self.savings_per_month = self._gauge(
+            "savings_per_month",
+            "Savings that recommendations make possible, and those that changes realised, in the currency of the configuration",
+            "namespace",
+            "policy",
+            "kind",
+        )
+        self.savings = self._gauge(
+            "savings",
+            "Money saved by changes since the installation, in the currency of the configuration",
+            "namespace",
+            "policy",
+        )
+        workload = ("namespace", "policy", "workload_kind", "workload", "kind")
+        self.workload_cost_per_month = self._gauge(
+            "workload_cost_per_month",
+            "The same as cost_per_month, of a workload (prices.workloads)",
+            *workload,
+        )
+        self.workload_savings_per_month = self._gauge(
+            "workload_savings_per_month",
+            "The same as savings_per_month, of a workload (prices.workloads)",
+            *workload,
         )
         self.node_cost_per_month = self._gauge(
             "node_cost_per_month",

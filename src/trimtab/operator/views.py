@@ -26,6 +26,7 @@ from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.policy.resolver import EffectivePolicy, PolicyResolver
 from trimtab.operator.policy.status import WorkloadOutcome
 from trimtab.operator.policy.status_writer import PolicyStatusWriter
+from trimtab.operator.savings import SavingsSummary
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.store import Store
@@ -167,6 +168,8 @@ class OperatorViews:
     nodes: Iterable[Node]
     node_cost: Callable[[Node], float]
     """Returns the monthly cost of a node."""
+    savings: Callable[[], SavingsSummary]
+    """Returns what changes saved in the whole cluster."""
     pods: Iterable[Pod]
     sources: Mapping[str, UsageReader]
     """The usage sources by the names that policies use; the default one has an empty name."""

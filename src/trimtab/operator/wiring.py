@@ -50,6 +50,7 @@ from trimtab.operator.node_prices import NodePrices
 from trimtab.operator.nodeqos_status import NodeQosStatusWriter
 from trimtab.operator.policy.resolver import PolicyResolver
 from trimtab.operator.policy.status_writer import EventSink, PolicyStatusWriter, WorkloadGauges
+from trimtab.operator.savings import SavingsReader
 from trimtab.operator.sizing.harm_signals import PromqlGuardrailChecker
 from trimtab.operator.sizing.ingest_cycle import IngestCycle
 from trimtab.operator.sizing.reconciler import GuardrailChecker, SizingReconciler
@@ -153,6 +154,7 @@ class Controllers:
     limiter: DisruptionLimiter
     gauges: WorkloadGauges
     cost_gauges: CostGauges
+    savings: SavingsReader
     node_prices: NodePrices
     recommender: Recommender
     status_writer: PolicyStatusWriter
@@ -267,7 +269,9 @@ class Operator:
         # One for policies and Intents: they never write to one workload at once, and share the disruption limits.
         executor = ChangeExecutor(self.cluster, cluster_state, may_write=may_change, limiter=limiter)
         node_prices = NodePrices(lambda: self.config.prices)
-        gauges, cost_gauges = WorkloadGauges(ports.metrics), CostGauges(ports.metrics, node_prices)
+        savings = SavingsReader(ports.store, cluster=cluster_name)
+        gauges = WorkloadGauges(ports.metrics)
+        cost_gauges = CostGauges(ports.metrics, node_prices, savings.ledger)
         recommender = Recommender(
             ports.sources,
             ports.store,
@@ -312,6 +316,7 @@ class Operator:
             enqueue=enqueue,
             metrics=ports.metrics,
             cost_gauges=cost_gauges,
+            savings=savings,
             intent_targets=self.competitors.intent_targets,
         )
         recorder = AuditRecorder(
@@ -392,6 +397,7 @@ class Operator:
                 intents=intent_views,
                 nodes=cluster_state.nodes,
                 node_cost=node_prices.monthly_cost,
+                savings=lambda: cost_gauges.savings,
                 pods=cluster_state.pods,
                 sources=recommender.ingesters,
                 step=recommender.step,
@@ -402,6 +408,7 @@ class Operator:
             limiter=limiter,
             gauges=gauges,
             cost_gauges=cost_gauges,
+            savings=savings,
             node_prices=node_prices,
             recommender=recommender,
             status_writer=status_writer,

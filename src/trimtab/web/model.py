@@ -296,6 +296,12 @@ class CostSummary(ViewRecord, frozen=True, kw_only=True):
     """The part of `requested` for pods with known usage; None means all."""
     to_save: float = 0.0
     """The monthly saving if all recommendations were applied."""
+    saved: float | None = None
+    """The monthly cost that applied changes took away; None in a snapshot of an earlier version."""
+    saved_in_total: float = 0.0
+    """The money that they saved so far."""
+    saved_since: float | None = None
+    """The time since which that is summed up; None if it is not yet."""
     nodes: float | None = None
     """The monthly cost of the nodes, which is what the bill shows; None if it is unknown."""
     nodes_at_first: float | None = None
@@ -310,6 +316,8 @@ class Overview(ViewRecord, frozen=True, kw_only=True):
     memory: Plot
     cost: Plot | None = None
     """The monthly cost of the nodes and of all requests over time; None in a snapshot of an earlier version."""
+    savings: Plot | None = None
+    """The money that changes saved so far, over time; None in a snapshot of an earlier version."""
     money: CostSummary = CostSummary()
     states: dict[str, int] = {}
     risks: dict[str, int] = {}

@@ -58,7 +58,12 @@ class Pages:
         found = await self._backend.overview()
         notable = [entry for entry in found.latest if entry.what in {"killed", "reverted"}]
         return _render_plots(
-            {"cpu": found.cpu, "memory": found.memory, **({"cost": found.cost} if found.cost else {})},
+            {
+                "cpu": found.cpu,
+                "memory": found.memory,
+                **({"cost": found.cost} if found.cost else {}),
+                **({"savings": found.savings} if found.savings else {}),
+            },
             notable,
         )
 

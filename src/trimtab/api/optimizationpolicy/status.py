@@ -107,8 +107,11 @@ class MonthlyCost(StatusModel):
     recommended: Number | None = None
     """The cost if all recommendations were applied."""
 
+    saved: Number | None = None
+    """The cost that applied changes took away; negative if they added some, absent if there are none."""
+
     currency: Text | None = None
-    """The currency of both."""
+    """The currency of all."""
 
 
 class OptimizationPolicyStatus(StatusModel):

@@ -373,6 +373,10 @@ class PriceSettings(ApiModel):
     """Prices of nodes by their labels; the first entry that matches counts. The price of any other node is that of its
     CPU and memory."""
 
+    workloads: Annotated[Int, Field(ge=0, le=10_000)] = 0
+    """The number of workloads that have metrics of cost and savings of their own, those with the highest cost; each has
+    five series."""
+
     open_cost: OpenCostURL | None = None
     """The address of OpenCost's API, such as http://opencost.opencost:9003, whose costs of nodes replace those above.
     The URL has no credentials."""

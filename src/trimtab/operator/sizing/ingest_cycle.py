@@ -6,7 +6,7 @@ Between two cycles nothing is ingested, and the constraints of workloads are tho
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from functools import cache
 
@@ -20,6 +20,7 @@ from trimtab.operator.cost_gauges import CostGauges
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.policy.resolver import PolicyResolver
 from trimtab.operator.policy.status_writer import PolicyStatusWriter
+from trimtab.operator.savings import SavingsReader
 from trimtab.operator.views import WorkloadViewPublisher
 from trimtab.operator.vpa.recommender import VpaRecommender
 from trimtab.recommender.cohort import LatestUsage
@@ -73,6 +74,7 @@ class IngestCycle:
         enqueue: Callable[[WorkloadKey], None],
         metrics: Metrics,
         cost_gauges: CostGauges,
+        savings: SavingsReader,
         intent_targets: Callable[[], AbstractSet[WorkloadKey]],
     ) -> None:
         """Create the cycle; `intent_targets` returns workloads to ingest because an Intent controls them."""
@@ -83,6 +85,7 @@ class IngestCycle:
         self._vpa_recommender = vpa_recommender
         self._view_publisher = view_publisher
         self._cost_gauges = cost_gauges
+        self._savings = savings
         self._intent_targets = intent_targets
         self._enqueue = enqueue
         self._metrics = metrics
@@ -129,15 +132,26 @@ class IngestCycle:
         for workload in workloads:
             self._record_usage_ratios(workload)
         self._view_publisher.sync(cluster_state.list_workloads())
+        await self._savings.refresh(now)
         changed = self._cost_gauges.update(
             self._view_publisher.views.read().values(),
             self._policy_resolver.config.prices,
             now=now,
             nodes=cluster_state.nodes,
+            usage=lambda name: self._latest_usage(name, tracked),
         )
         for policy in cluster_state.policies:
             if str(policy) in changed:
                 self._status_writer.enqueue(policy.key)
+
+    def _latest_usage(
+        self, name: WorkloadContainer, tracked: Mapping[WorkloadContainer, TrackedContainer]
+    ) -> LatestUsage | None:
+        """Return the latest usage of a container; None if it is unknown or old."""
+        spec = tracked[name].strategy_spec if name in tracked else None
+        if spec is None or self._recommender.ingester_for(spec).last_error:
+            return None
+        return self._recommender.latest_usage(name, spec)
 
     def _record_usage_ratios(self, workload: Workload) -> None:
         """Record the usage relative to the previous recommendations."""

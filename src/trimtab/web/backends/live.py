@@ -11,14 +11,16 @@ import math
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import structlog
 
+from trimtab.actuation.resources import parse_sizes
 from trimtab.kube.kinds.custom import NodeReport
 from trimtab.kube.kinds.pods import Pod
 from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.operator.savings import SavingsSummary
 from trimtab.operator.views import OperatorViews, WorkloadView
 from trimtab.scan.pricing import ResourcePrices
 from trimtab.store import DamagedStateError, StateKey, StoreError
@@ -41,7 +43,6 @@ from trimtab.web.model import (
 from trimtab.web.views.detail import DetailCache, build_present_details
 from trimtab.web.views.history import build_history_entry, merge_kills
 from trimtab.web.views.intents import IntentViewCache
-from trimtab.web.views.resources import parse_sizes
 from trimtab.web.views.rows import build_node_summary, build_row, count_states
 from trimtab.web.views.trend import ClusterTotals, Trend
 
@@ -73,6 +74,7 @@ class _ClusterView:
     rows: tuple[WorkloadRow, ...] = ()
     nodes: tuple[NodeSummary, ...] = ()
     totals: ClusterTotals | None = None
+    savings: SavingsSummary = field(default_factory=SavingsSummary)
     last_sample: float | None = None
     problem: str = STANDBY
 
@@ -194,7 +196,7 @@ class LiveBackend:
             ]
             await asyncio.sleep(0)  # a reconcile must not wait until all rows are built
         nodes = self._build_nodes(views, used, now)
-        totals = _sum_totals(nodes, now=now)
+        totals = _sum_totals(nodes, now=now)._replace(saved=views.savings().total)
         self._trend.add(totals)
         errors = [source.last_error for source in views.sources.values() if source.last_error]
         problems = dict.fromkeys([*errors, *self._current_usage.errors])
@@ -203,6 +205,7 @@ class LiveBackend:
             rows=tuple(rows),
             nodes=nodes,
             totals=totals,
+            savings=views.savings(),
             last_sample=self._current_usage.last_sampled_at if totals.cpu_used is None else None,
             problem="; ".join(problems),
         )
@@ -260,7 +263,10 @@ class LiveBackend:
                 _price_resources(prices, node.cpu_covered or 0.0, node.memory_covered or 0.0)
                 for node in view.nodes
             ),
-            to_save=sum(row.saving for row in view.rows if row.saving > 0),
+            to_save=sum(row.saving for row in view.rows),
+            saved=view.savings.per_month,
+            saved_in_total=view.savings.total,
+            saved_since=view.savings.since,
             nodes=view.totals.node_cost if view.totals else None,
             nodes_at_first=trend.first_node_cost,
         )
@@ -282,6 +288,7 @@ class LiveBackend:
             cpu=trend.plot("cpu"),
             memory=trend.plot("memory"),
             cost=trend.plot_cost(prices.currency, partial(_price_resources, prices)),
+            savings=trend.plot_savings(prices.currency),
             money=money,
             states=count_states(view.rows),
             risks=dict(Counter(risk for row in view.rows for risk in row.risks)),

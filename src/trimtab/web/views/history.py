@@ -8,10 +8,9 @@ from typing import Any
 
 import msgspec
 
-from trimtab.actuation.resources import format_sizes
+from trimtab.actuation.resources import format_sizes, parse_sizes
 from trimtab.store import HistoryRecord as Stored
 from trimtab.web.model import HistoryEntry
-from trimtab.web.views.resources import parse_sizes
 
 
 def build_history_entry(stored: Stored) -> HistoryEntry:

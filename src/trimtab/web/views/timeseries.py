@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from trimtab.actuation.resources import parse_sizes
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
@@ -22,7 +23,6 @@ from trimtab.usage.pod_ownership import PodOwnerIndex
 from trimtab.usage.source import Source, UsageQuery
 from trimtab.usage.trace import Floats, Trace
 from trimtab.web.model import BacktestResult, Curve, CurveRole, CurveValues, Plot
-from trimtab.web.views.resources import parse_sizes
 
 WINDOW = 8 * 86400.0
 STEPS = (60.0, 120.0, 300.0, 600.0)

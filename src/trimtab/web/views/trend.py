@@ -28,6 +28,8 @@ class ClusterTotals(NamedTuple):
     memory_allocatable: float
     node_cost: float | None = None
     """The monthly cost of the nodes; None if it was not recorded yet."""
+    saved: float | None = None
+    """The money that changes saved so far; None if it was not recorded yet."""
 
 
 class _TrendState(msgspec.Struct, frozen=True, array_like=True):
@@ -92,6 +94,11 @@ class Trend:
                 ),
             ),
         )
+
+    def plot_savings(self, currency: str) -> Plot:
+        """Build the plot of the money that changes saved so far."""
+        saved = Curve(role=CurveRole.USED, name="saved", values=tuple(each.saved for each in self.samples))
+        return Plot(unit=currency, times=tuple(each.at for each in self.samples), curves=(saved,))
 
     def state(self) -> bytes:
         return msgspec.msgpack.encode(_TrendState(1, self.every, self.samples))
