@@ -44,8 +44,11 @@ class WriteQueue(Generic[Record]):
         """The reason why the last write failed; empty after a success."""
 
     def put(self, records: Iterable[Record]) -> None:
-        self._records = [*self._records, *records][-self._max_waiting :]
-        if self._records:
+        before = len(self._records)
+        self._records.extend(records)
+        # Nearly every reconcile has nothing to record, and thousands of records may wait.
+        if len(self._records) > before:
+            del self._records[: -self._max_waiting]
             self._waiting.set()
 
     async def run(self) -> Never:

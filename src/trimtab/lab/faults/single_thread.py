@@ -7,6 +7,7 @@ byte whatever else the machine does. Every call still lets other tasks run, as i
 from __future__ import annotations
 
 import asyncio
+import gc
 import selectors
 import signal
 import sqlite3
@@ -23,6 +24,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
+_COLLECTOR_THRESHOLDS = (20_000, 20, 50)
+"""The thresholds of the garbage collector in a run: its records are in no cycles, and by default each is looked at often."""
 IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108 - synced writes would take long on a disk
 """The folder in memory in which a run keeps its files; None where there is none."""
 
@@ -50,8 +53,13 @@ def limit_work(seconds: float) -> Iterator[None]:
 
 def run_alone(work: Coroutine[Any, Any, T]) -> T:
     """Run a simulation on an event loop of its own, whose timers cost no time."""
-    with asyncio.Runner(loop_factory=_SimulationLoop) as runner:
-        return runner.run(work)
+    thresholds = gc.get_threshold()
+    gc.set_threshold(*_COLLECTOR_THRESHOLDS)
+    try:
+        with asyncio.Runner(loop_factory=_SimulationLoop) as runner:
+            return runner.run(work)
+    finally:
+        gc.set_threshold(*thresholds)
 
 
 def use_one_thread() -> None:

@@ -47,10 +47,11 @@ class SimulatedClock:
                 woke = True
         if not woke:
             return
-        await asyncio.sleep(0)
-        # A renewal is over now. Who gained or lost a lease does not sleep again, or starts tasks.
-        if self._count_sleepers() != sleeping or asyncio.all_tasks() != tasks:
-            await self.settle()
+        for _ in range(_LOOP_ITERATIONS):
+            await asyncio.sleep(0)
+            # A renewal is over now. Who gained or lost a lease does not sleep again, or starts tasks.
+            if self._count_sleepers() == sleeping and asyncio.all_tasks() == tasks:
+                return
 
     @property
     def has_sleepers(self) -> bool:
