@@ -114,8 +114,11 @@ subjects:
 {{- with .secret }}{{ $secrets = append $secrets . }}{{ end -}}
 {{- end -}}
 {{- range $secrets | uniq }}
-{{- $_ := set $pod "volumes" (append $pod.volumes (dict "name" (printf "secret-%s" (. | replace "." "-")) "secret" (dict "secretName" . "defaultMode" 288))) -}}
-{{- $_ := set $container "volumeMounts" (append $container.volumeMounts (dict "name" (printf "secret-%s" (. | replace "." "-")) "mountPath" (printf "%s/%s" $folder .) "readOnly" true)) -}}
+{{- /* The name of a volume is shorter than that of a Secret may be, and has no dots. */}}
+{{- $volume := printf "secret-%s" (. | replace "." "-") }}
+{{- if gt (len $volume) 63 }}{{ $volume = printf "secret-%s" (sha256sum . | trunc 32) }}{{ end }}
+{{- $_ := set $pod "volumes" (append $pod.volumes (dict "name" $volume "secret" (dict "secretName" . "defaultMode" 288))) -}}
+{{- $_ := set $container "volumeMounts" (append $container.volumeMounts (dict "name" $volume "mountPath" (printf "%s/%s" $folder .) "readOnly" true)) -}}
 {{- end -}}
 {{- with .values.caBundle.configMap }}
 {{- $_ := set $pod "volumes" (append $pod.volumes (dict "name" "ca-bundle" "configMap" (dict "name" .))) -}}

@@ -294,6 +294,18 @@ def test_chart_mounts_the_secrets_that_the_configuration_names(helm: Helm) -> No
     assert read.sources[""].settings["token_file"] == Path("/secrets/prometheus/token")
 
 
+def test_chart_mounts_a_secret_with_a_name_that_is_too_long_for_a_volume(helm: Helm) -> None:
+    name = "a" * 60 + "." + "b" * 60
+    (deployment,) = [
+        each for each in helm.render(f"operator.secrets={{{name}}}") if each["kind"] == "Deployment"
+    ]
+    pod = deployment["spec"]["template"]["spec"]
+    (volume,) = [each for each in pod["volumes"] if each.get("secret", {}).get("secretName") == name]
+    assert len(volume["name"]) <= 63
+    mounts = {each["name"]: each["mountPath"] for each in pod["containers"][0]["volumeMounts"]}
+    assert mounts[volume["name"]] == f"/run/trimtab/secrets/{name}"
+
+
 def test_chart_mounts_secrets_a_ca_bundle_and_custom_volumes(helm: Helm, unset: list[dict[str, Any]]) -> None:
     before = one(unset, "Deployment")["spec"]["template"]["spec"]
     pod = one(
