@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from actuation.builders import LARGE, SMALL, desired_change
 from actuation.drawn_worlds import DrawnWorld
 from actuation.world import KEY, World, lost, run
+from trimtab.actuation.decide.health import HarmSignals
 from trimtab.actuation.executor import ChangeExecutor, ReconcileResult
+from trimtab.actuation.hold import HOLD_ANNOTATION
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, WorkloadState
 from trimtab.kube.errors import Conflict
@@ -164,3 +166,21 @@ def test_executor_never_writes_one_workload_twice_at_once() -> None:
     assert report
     assert (report.actions, report.requeue_at) == ((), world.now + 1)
     assert world.written == ["annotate", "resize"]
+
+
+def test_change_does_not_start_once_a_person_holds_the_workload() -> None:
+    """A hold that arrived while usage was queried did not stop the change that the query was for."""
+    world = World(template={"web": SMALL}, replicas=2)
+    executor = ChangeExecutor(world, world.records, may_write=lambda: True)
+
+    async def query() -> HarmSignals:
+        world.annotations[HOLD_ANNOTATION] = "until Monday"
+        return HarmSignals()
+
+    found = run(
+        executor.reconcile(KEY, desired_change({"web": LARGE}, **TERMS), now=world.now, collect_signals=query)
+    )
+    assert found is not None
+    assert "held" in found.reason
+    assert found.requeue_at == world.now + 1
+    assert world.written == []

@@ -44,6 +44,7 @@ from trimtab.actuation.decide.observation import (
     rejection_key,
 )
 from trimtab.actuation.decide.transitions import Decision, decide
+from trimtab.actuation.hold import HOLD_ANNOTATION
 from trimtab.actuation.port import ClusterPort, RecordPort
 from trimtab.actuation.rate_limiter import DisruptionLimiter, LimitScope
 from trimtab.api.optimizationpolicy import WorkloadState
@@ -75,6 +76,7 @@ _ALWAYS_CONFLICT = (
     "the server answered every write with a conflict (409); check admission webhooks that change the workload"
 )
 _IN_FLIGHT = "another write to the workload is in progress; Trimtab retries"
+_HOLD_CHANGED = "somebody held or released the workload meanwhile; Trimtab decides again"
 _NO_LEADER = "this replica lost its leader lease; the new leader goes on"
 _RATE_LIMITED = (
     "the limit on concurrent changes is reached; the change waits for a slot (setting disruptionLimits)"
@@ -236,6 +238,8 @@ class ChangeExecutor:
         memory.transitions.clear()
         memory.requester = requester
         done: list[ChangeAction] = []
+        # Of the record that `desired` was computed from: nothing was awaited since.
+        held = self._find_hold(key)
         self._in_flight.add(key)
         try:
             for _ in range(MAX_ROUNDS):
@@ -243,6 +247,9 @@ class ChangeExecutor:
                 if observation is None:
                     self.forget(key)
                     return None
+                if self._find_hold(key) != held:
+                    result = replace(result, reason=_HOLD_CHANGED)
+                    break
                 decision = decide(observation)
                 if collect_signals and self._needs_signals(decision, observation):
                     desired = replace(desired, harm_signals=await collect_signals())
@@ -280,6 +287,11 @@ class ChangeExecutor:
         """Forget a workload that is no longer managed."""
         if memory := self._memories.pop(key, None):
             self._limiter.release(memory.slots)
+
+    def _find_hold(self, key: WorkloadKey) -> str:
+        """Return the hold that the present record of a workload has; empty if it has none."""
+        workload = self._records.get(key)
+        return dict(workload.annotations).get(HOLD_ANNOTATION, "") if workload else ""
 
     def _observe(
         self, key: WorkloadKey, desired: DesiredChange, memory: _Memory, now: int

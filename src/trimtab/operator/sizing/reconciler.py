@@ -420,6 +420,8 @@ class SizingReconciler:
     ) -> ReconcileResult | None:
         """Change the workload towards its recommendation, as far as that is permitted."""
         key, config = workload.key, self._policy_resolver.config
+        # Somebody may have held it since it was read: the response to the written recommendation shows that.
+        workload = self._cluster_state.get(key) or workload
         hold, intent = resolve_hold(workload, config), self._controlling_intent_name(key)
         vpa = self._cluster_state.active_vpa(key)
         desired = recommendation.to_desired_change(
