@@ -31,6 +31,14 @@ def test_costs_are_summed_up_by_label_and_the_most_expensive_comes_first() -> No
     assert (namespace.name, namespace.workloads) == (web.key.namespace, 4)
 
 
+def test_costs_are_summed_up_by_annotation_where_there_is_no_label() -> None:
+    annotated = msgspec.structs.replace(
+        FINDINGS[0].workload, labels=(), annotations=(("example.com/centre", "<b>7</b>"),)
+    )
+    found = group_costs((replace(FINDINGS[0], workload=annotated), *FINDINGS[1:]), "example.com/centre")
+    assert {(each.name, each.workloads) for each in found} == {("<b>7</b>", 1), (None, 3)}
+
+
 def test_groups_are_in_the_document_and_in_a_table() -> None:
     scan = scan_result(*FINDINGS)
     assert "groups" not in build_document(scan)

@@ -88,7 +88,7 @@ def scan(
     price_file
         A YAML file with cpu, memory and currency, or some of them.
     group_by
-        Show costs and savings by this label of the workloads too, like team, or by namespace; in a table, json and yaml.
+        Show costs and savings by this label or annotation of the workloads too, like team, or by namespace; in a table, json and yaml.
     top
         The number of containers in a table; 0 for all.
     fail_on
@@ -115,7 +115,7 @@ def scan(
     # The configurations of several operators may have several currencies, whose sum would mean nothing.
     defaults = ResourcePrices() if len(names) > 1 else None
     prices = read_prices(price_file, cpu=price_cpu, memory=price_memory, defaults=defaults)
-    scan_one_cluster = partial(scan_options.scan, workloads, compare=peers, prices=prices)
+    scan_one_cluster = partial(scan_options.scan, workloads, compare=peers, prices=prices, group_by=group_by)
     reached = partial(probe_context, kubeconfig=scan_options.kubeconfig, namespaces=namespace or None)
     scans, failed = _scan_clusters(
         names, reached, scan_one_cluster, partial(scan_options.build_failed_scan, prices=prices)

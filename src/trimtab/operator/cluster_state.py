@@ -86,12 +86,16 @@ class ClusterState:
         operator_namespace: str = "",
         reserved_weight: Callable[[], int | None] = lambda: None,
         enqueue: Callable[[WorkloadKey], None] = lambda _key: None,
+        annotations: Iterable[str] = (),
     ) -> None:
-        """Create an empty state; the defaults are for readers without policies and without a work queue."""
+        """Create an empty state; the defaults are for readers without policies and without a work queue.
+
+        `annotations` are the keys of annotations that are kept besides our own.
+        """
         self._operator_namespace = operator_namespace
         self._reserved_weight = reserved_weight
         self._enqueue = enqueue
-        self._projections = shared = ProjectionCache()
+        self._projections = shared = ProjectionCache(annotations=annotations)
         self._informers = informers
         follow = informers.watch_resource
         self.namespaces: Cache[Metadata] = follow(NAMESPACES, metadata_projection(shared))

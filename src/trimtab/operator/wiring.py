@@ -197,6 +197,7 @@ class Operator:
             operator_namespace=config().namespace,
             reserved_weight=lambda: config().limits.reserved_weight,
             enqueue=self._enqueue,
+            annotations=config().cost_annotations,
         )
         self.intent_index = IntentIndex(ports.informers)
         self.intent_index.on_controller_change(self._enqueue)

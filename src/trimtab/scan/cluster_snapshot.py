@@ -265,11 +265,16 @@ class ListedInformers:
 
 
 async def take_snapshot(
-    client: Client, *, namespaces: Sequence[str] | None = None, operator_namespace: str = ""
+    client: Client,
+    *,
+    namespaces: Sequence[str] | None = None,
+    operator_namespace: str = "",
+    annotations: Iterable[str] = (),
 ) -> ClusterSnapshot:
     """Take a snapshot of these namespaces, or of all that may be read.
 
-    With the namespace of an operator, the snapshot has its policies and its configuration too.
+    With the namespace of an operator, the snapshot has its policies and its configuration too. `annotations` are the
+    keys of annotations that it has besides our own.
     """
     for namespace in namespaces or ():
         if not _NAME.fullmatch(namespace):  # the API server takes an empty name as all namespaces
@@ -289,6 +294,7 @@ async def take_snapshot(
         informers,
         operator_namespace=operator_namespace,
         reserved_weight=lambda: config.limits.reserved_weight,
+        annotations=annotations,
     )
     intents = IntentIndex(informers)
     await informers.wait_synced()

@@ -73,6 +73,8 @@ class ScanRequest:
     """The seconds between two samples; None to choose by the size of the cluster."""
     prices: ResourcePrices | None = None
     """The prices; what is not set in them is that of the operator's configuration."""
+    group_by: str = ""
+    """The label or annotation by which costs are grouped; empty for none."""
 
     @property
     def compared(self) -> list[str]:
@@ -155,6 +157,7 @@ class Scan:
             self._client,
             namespaces=request.workloads.namespaces,
             operator_namespace=request.operator_namespace,
+            annotations=filter(None, [request.group_by]),
         )
 
     async def select(self, snapshot: ClusterSnapshot) -> ScanSelection:

@@ -99,6 +99,8 @@ def build_app(
             page("/parts/nodes", pages.nodes_part),
             page("/nodes/{name}", pages.node),
             page("/parts/nodes/{name}", pages.node_part),
+            page("/costs", pages.costs),
+            page("/costs.json", pages.costs_document),
             page("/history", pages.history),
             page("/parts/history", pages.history_part),
             page("/changes", pages.changes),

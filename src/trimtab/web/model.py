@@ -143,6 +143,8 @@ class WorkloadRow(ViewRecord, frozen=True, kw_only=True):
     risks: tuple[str, ...] = ()
     changed: float | None = None
     """The time of Trimtab's last change."""
+    labels: tuple[tuple[str, str], ...] = ()
+    """The labels, and the annotations by which costs may be grouped."""
     pinned: str = ""
     """The description of the hold on the workload; empty if there is none."""
 

@@ -17,6 +17,7 @@ from trimtab.web.backends.snapshot import take_snapshot
 from trimtab.web.model import HistoryEntry, Plot, WorkloadDetail, WorkloadRow
 from trimtab.web.rendering import PageError, TemplateRenderer
 from trimtab.web.sessions import Session, SessionStore, current_session
+from trimtab.web.views.costs import CostGroups
 from trimtab.web.views.node_table import COLUMNS, NodeQuery, select_page
 from trimtab.web.views.table_query import TableQuery, WorkloadTable
 
@@ -89,6 +90,28 @@ class Pages:
         if rows is not self._table.rows:
             self._table = WorkloadTable(rows)
         return self._table
+
+    async def costs(self, request: web.Request) -> web.Response:
+        return self._render_page(
+            "costs.html", request, found=await self._group_costs(request), currency=self._backend.currency
+        )
+
+    async def costs_document(self, request: web.Request) -> web.Response:
+        found = await self._group_costs(request)
+        groups = [
+            {
+                "name": each.name,
+                "workloads": each.workloads,
+                "costMonth": round(each.cost, 2),
+                "savingMonth": round(each.saving, 2),
+            }
+            for each in found.groups
+        ]
+        body = {"groupBy": found.key, "currency": self._backend.currency, "groups": groups}
+        return web.Response(body=msgspec.json.encode(body), content_type="application/json")
+
+    async def _group_costs(self, request: web.Request) -> CostGroups:
+        return CostGroups.build(await self._backend.workloads(), _read_query(request))
 
     async def workload(self, request: web.Request) -> web.Response:
         return self._render_page(

@@ -231,7 +231,7 @@ def test_config_rejects_a_secret_that_has_no_effect(source: dict[str, Any], prob
 def test_config_documents_the_fields_that_need_a_restart() -> None:
     assert set(restart_fields()) == {
         "metrics_source", "additional_metrics_sources", "learning", "store", "namespace", "leader_election", "webhook", "address",
-            "watch_namespaces", "secrets_folder",
+            "watch_namespaces", "secrets_folder", "cost_annotations",
     }  # fmt: skip
 
 

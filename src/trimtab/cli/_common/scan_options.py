@@ -87,6 +87,7 @@ class ScanOptions:
         context: str | None,
         compare: Sequence[str] = (),
         prices: ResourcePrices | None = None,
+        group_by: str = "",
         observer: UsageObserver | None = None,
     ) -> ScanResult:
         """Scan one cluster, with progress on stderr; `observer` receives the usage too."""
@@ -112,6 +113,7 @@ class ScanOptions:
                 window=window if found.has_history else SNAPSHOT_WINDOW,
                 step=step if found.has_history else SNAPSHOT_STEP,
                 prices=prices,
+                group_by=group_by,
             )
             with show_progress(connection.context) as report, _unfreeze_gc():
                 scan = Scan(client, found, request, progress=report, observer=observer)

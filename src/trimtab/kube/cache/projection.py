@@ -7,7 +7,7 @@ function that turns it into a compact, interned record. The raw object is never 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Generic, Protocol, TypeVar
@@ -108,10 +108,17 @@ class Projection(Generic[R_co]):
     """The media type of a page of a list."""
 
 
+MAX_KEPT_ANNOTATION = 256
+"""The longest value of an annotation of others that is kept."""
+
+
 class ProjectionCache:
     """The interned values and memoized JSON that all projections share."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, annotations: Iterable[str] = ()) -> None:
+        """Create an empty cache; `annotations` are the keys of those that are kept besides our own."""
+        self._kept_annotations = frozenset(annotations)
+        self._kept_bytes = tuple(key.encode() for key in self._kept_annotations)
         self.intern = InternTable()
         self._labels = Memo(self._parse_labels)
         self._owners = Memo(self._parse_owner)
@@ -120,12 +127,15 @@ class ProjectionCache:
         return self._labels[bytes(raw)]
 
     def read_own_annotations(self, raw: msgspec.Raw) -> Labels:
-        """Return our own annotations only: those of others can be of any size."""
+        """Return our own annotations, and short ones that are kept: those of others can be of any size."""
         text = bytes(raw)
-        if _ANNOTATION_PREFIX not in text:
+        if _ANNOTATION_PREFIX not in text and not any(key in text for key in self._kept_bytes):
             return ()
-        return tuple(
-            pair for pair in self._parse_labels(text) if pair[0].startswith(_ANNOTATION_PREFIX.decode())
+        return tuple(pair for pair in self._parse_labels(text) if self._is_kept(*pair))
+
+    def _is_kept(self, key: str, value: str) -> bool:
+        return key.startswith(_ANNOTATION_PREFIX.decode()) or (
+            key in self._kept_annotations and len(value) <= MAX_KEPT_ANNOTATION
         )
 
     def read_owner(self, raw: msgspec.Raw) -> OwnerReference | None:

@@ -452,6 +452,10 @@ class OperatorConfig(ApiModel):
     prices: PriceSettings = PriceSettings()
     """The prices by which the dashboard and the metrics show costs."""
 
+    cost_annotations: Annotated[tuple[LabelKey, ...], Field(max_length=8), REQUIRES_RESTART] = ()
+    """Annotations of workloads, such as example.com/cost-centre, by which the dashboard groups costs; it groups by any
+    label without them. Values of more than 256 characters do not count."""
+
     reconciliation_interval: Annotated[Duration, DurationRange("10s", "24h")] = Duration.parse("5m")
     """The interval between two reconciles of a workload, for policies that set none."""
 

@@ -24,6 +24,8 @@ from trimtab.web.views.resources import sum_sizes
 UNMANAGED = "Unmanaged"
 REPORT_TTL = 300.0
 """The seconds after which an agent's report counts as outdated."""
+OWN_PREFIX = "trimtab.io/"
+"""The prefix of our own annotations, whose values are no names of groups."""
 _TIERS = ("Guaranteed", "Burstable", "BestEffort")
 
 
@@ -78,6 +80,10 @@ def build_row(
         else annotations.applied.at
         if annotations and annotations.applied
         else None,
+        labels=(
+            *(each for each in workload.annotations if not each[0].startswith(OWN_PREFIX)),
+            *workload.labels,
+        ),
         pinned=str(hold) if hold else "",
     )
 
