@@ -51,7 +51,7 @@ class UsageQuery:
     include_ooms: bool = True
     """Read OOM kills, which a server may have to search for in all its series."""
     rate_window: float = 0.0
-    """The seconds over which CPU is averaged, where the source has two samples in them; 0 if the source decides."""
+    """The seconds over which CPU is averaged, in which a source should have two samples; 0 if the source decides."""
 
     def __post_init__(self) -> None:
         if not self.step > 0:

@@ -160,7 +160,7 @@ class Prometheus(Source[PrometheusSettings]):
         columns = await self._create_reader(inventory, query).read(lookback, kinds=kinds, progress=progress)
         # The rates of a recording rule are computed by the server, from samples that are not seen here.
         # A strategy with a rate window of its own wants what the server would answer, edges and all.
-        if not self.settings.cpu_rule and lookback.rate != query.rate_window:
+        if not self.settings.cpu_rule and not query.rate_window:
             undersampled = columns["cpu"].find_undersampled(columns["memory"])
             columns["cpu"].drop_edges(lookback.count_partial_steps(query.step))
             await self._reread_slow_containers(inventory, query, lookback, undersampled, columns)
@@ -209,11 +209,10 @@ class Prometheus(Source[PrometheusSettings]):
         return WindowReader(self._prometheus, self.settings, inventory, query)
 
     def _build_lookback(self, inventory: SeriesInventory, query: UsageQuery) -> LookbackWindow:
-        fits = query.rate_window > inventory.interval
         return LookbackWindow.from_interval(
             step=query.step,
             interval=inventory.interval,
-            override=query.rate_window if fits else self.settings.rate_window,
+            override=query.rate_window or self.settings.rate_window,
         )
 
     async def _load_inventory(
