@@ -369,20 +369,27 @@ class StrategyCohort(Cohort):
 
     def get_proposal(self, name: WorkloadContainer, *, now: float, explained: bool = True) -> Proposal:
         """Return the strategy's proposal for a container of this cohort, with its facts if `explained`."""
-        targets = self._targets
-        if targets is None:
-            self._describe_rows()
-            targets = self.strategy.recommend(now)
-            self._replace_targets(targets, now)
         row = self._rows[name]
         return build_proposal(
-            targets,
+            self._current_targets(now),
             row,
             strategy=self.strategy_spec.strategy,
-            facts=(*self._facts, *self._explain(targets, row)) if explained else (),
+            facts=self.explain(name, now=now) if explained else (),
             recent=self._proposal_history.recent_targets(now, row),
             traits=self.strategy.traits,
         )
+
+    def explain(self, name: WorkloadContainer, *, now: float) -> tuple[Factor, ...]:
+        """Return the facts behind the strategy's proposal for a container of this cohort."""
+        return (*self._facts, *self._explain(self._current_targets(now), self._rows[name]))
+
+    def _current_targets(self, now: float) -> Targets:
+        if self._targets is None:
+            self._describe_rows()
+            targets = self.strategy.recommend(now)
+            self._replace_targets(targets, now)
+            return targets
+        return self._targets
 
     def _assign_rows(self, usage: WorkloadUsage) -> Indices:
         """Return the rows of a read that `_observe_step` fills."""

@@ -18,6 +18,7 @@ from trimtab.recommender.cohort import ContainerEstimate, LatestUsage, StrategyS
 from trimtab.recommender.cohort_store import CohortStore, TrackedContainer
 from trimtab.recommender.oom_kills import MemoryReader, OomKill, OomTimestampCorrector
 from trimtab.recommender.source_ingester import IngestContext, IngestMetrics, IngestSchedule, SourceIngester
+from trimtab.sizing.recommendation import Factor
 from trimtab.store import Store
 from trimtab.timing import is_recent
 from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
@@ -124,6 +125,13 @@ class Recommender:
             for name, each in found.items()
             if (cohort := self.cohorts.find_evidence(name, source)) is not None
         }
+
+    def explain(
+        self, name: WorkloadContainer, strategy_spec: StrategySpec, *, now: float
+    ) -> tuple[Factor, ...]:
+        """Return the strategy's facts behind the estimate for a container; none before its first samples."""
+        cohort = self.cohorts.find(name, strategy_spec)
+        return cohort.explain(name, now=now) if cohort else ()
 
     def latest_usage(self, name: WorkloadContainer, strategy_spec: StrategySpec) -> LatestUsage | None:
         """Return a container's latest usage; None if nothing was ingested for it yet."""

@@ -274,7 +274,9 @@ def recommend_workload(
     # replaced most pods have them.
     known = {each.name: found for each in containers if (found := estimate(each.name)) is not None}
     proposals = {
-        name: msgspec.structs.replace(found.proposal, facts=_build_factors(found, source))
+        name: msgspec.structs.replace(
+            found.proposal, facts=_build_factors(found.evidence, found.proposal.facts, source)
+        )
         if explained
         else found.proposal
         for name, found in known.items()
@@ -310,16 +312,17 @@ def recommend_workload(
 
 
 def explain_estimates(
-    found: WorkloadRecommendation, estimate: Callable[[str], ContainerEstimate | None], *, source: str
+    found: WorkloadRecommendation, facts: Callable[[str], tuple[Factor, ...]], *, source: str
 ) -> WorkloadRecommendation:
-    """Return a recommendation whose explanations begin with the facts behind its estimates."""
+    """Return a recommendation whose explanations begin with its evidence and the facts of the strategy, by container."""
 
     def explain(each: Recommendation) -> Recommendation:
         # A container without evidence has no estimate, or is one that Trimtab does not size.
-        known = estimate(each.container) if each.container in found.evidence else None
+        known = found.evidence.get(each.container)
         if known is None:
             return each
-        return msgspec.structs.replace(each, explanation=(*_build_factors(known, source), *each.explanation))
+        factors = _build_factors(known, facts(each.container), source)
+        return msgspec.structs.replace(each, explanation=(*factors, *each.explanation))
 
     return replace(found, recommendations=tuple(map(explain, found.recommendations)))
 
@@ -366,14 +369,13 @@ def _is_oom_relief(
     return any((new or 0) > (old or 0) for new, old in zip(gets, had, strict=True))
 
 
-def _build_factors(estimate: ContainerEstimate, source: str) -> tuple[Factor, ...]:
+def _build_factors(evidence: Evidence, facts: tuple[Factor, ...], source: str) -> tuple[Factor, ...]:
     """Return the factors behind an estimate, starting with the samples that it rests on."""
-    evidence = estimate.evidence
     if not evidence.samples:
-        return estimate.proposal.facts
+        return facts
     since = datetime.fromtimestamp(evidence.first_sample_at, UTC).strftime("%Y-%m-%d %H:%M")
     return (
         Factor("usage", f"{pluralize(evidence.samples, 'sample')} since {since} UTC", source),
         *((Factor("usage shift", str(shift), source),) if (shift := evidence.usage_shift) else ()),
-        *estimate.proposal.facts,
+        *facts,
     )

@@ -75,6 +75,32 @@ async def test_equal_sizes_are_explained_again_under_another_policy(changed: dic
     assert "start after 48.0 h" in after.recommendations[0].text
 
 
+async def test_first_reconcile_collects_the_evidence_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = scene([workload("web", sized(2000, GIB), replicas=3)], flat((0.05, 1e8)))
+    spec = OptimizationPolicySpec(mode=PolicyMode.RECOMMEND)
+    async with Simulation(world, policies={"p": spec}) as simulation:
+        await simulation.run(3 * HOUR)
+        controllers = simulation.controllers
+        before = controllers.status_writer.get_outcome(WEB)
+        assert before
+        controllers.status_writer.remove_workload(WEB)
+        collected: list[float] = []
+        original = cohort.EvidenceCohort.collect_evidence
+
+        def collect(self: cohort.EvidenceCohort, *given: Any, now: float, **more: Any) -> Any:
+            collected.append(now)
+            return original(self, *given, now=now, **more)
+
+        monkeypatch.setattr(cohort.EvidenceCohort, "collect_evidence", collect)
+        await controllers.reconciler.reconcile(WEB, simulation.world.now)
+        after = controllers.status_writer.get_outcome(WEB)
+    assert collected == [simulation.world.now]
+    assert after
+    assert have_same_targets(before.recommendations, after.recommendations)
+    assert after.recommendations[0].explanation[0].name == "usage"
+    assert any(factor.source.startswith("strategy") for factor in after.recommendations[0].explanation)
+
+
 async def test_reconcile_without_a_change_explains_nothing_and_runs_the_floors_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -280,7 +280,9 @@ class SizingReconciler:
             if explained:
                 assessment = explain_estimates(
                     assessment,
-                    self._estimate(names, workload, policy, now, explained=True).get,
+                    lambda container: self._recommender.explain(
+                        WorkloadContainer.from_workload(key, container), policy.strategy_spec, now=now
+                    ),
                     source=self._recommender.ingester_for(policy.strategy_spec).name,
                 )
         # The risks of a workload that is not sized are shown all the same.
@@ -367,15 +369,13 @@ class SizingReconciler:
         workload: Workload,
         policy: EffectivePolicy,
         now: float,
-        *,
-        explained: bool = False,
     ) -> dict[str, ContainerEstimate]:
         found = self._recommender.estimate_all(
             names,
             policy.strategy_spec,
             now=now,
             is_long_running=workload.is_long_running,
-            explained=explained,
+            explained=False,
         )
         return {name.container: each for name, each in found.items()}
 
