@@ -7,6 +7,7 @@ import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, insert, inspect, text
 
 from store.builders import KEY, effect, entry, event
@@ -183,6 +184,21 @@ async def test_schema_with_unknown_columns_and_a_lost_version_is_rejected(addres
             pass
 
 
+async def test_current_schema_is_opened_without_alembic(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Store.open(address) as store, store._database.begin_write() as connection:
+        await connection.execute(text("DROP TABLE trimtab_history"))
+    monkeypatch.setattr("trimtab.store.schema._read_versions", None)
+    for read_only in (False, True):
+        async with Store.open(address, read_only=read_only) as store:
+            assert await store.history.find() == []
+
+
 def test_schema_versions_are_consecutive() -> None:
     numbers = [int(path.name[:4]) for path in sorted(VERSIONS.glob("0*.py"))]
+    scripts = ScriptDirectory(str(VERSIONS.parent))
+    assert [each.revision for each in scripts.walk_revisions()] == [
+        f"{number:04}" for number in reversed(numbers)
+    ]
     assert numbers == list(range(1, len(numbers) + 1))

@@ -166,13 +166,13 @@ class HttpTransport:
 
 async def read_body(response: aiohttp.ClientResponse, *, max_bytes: int) -> bytes | None:
     """Return the body of a response; None if it is larger, decompressed, than `max_bytes`."""
-    pieces, size = [], 0
+    # Its value is the buffer itself: joining pieces would hold a body of many megabytes twice.
+    body = io.BytesIO()
     async for piece in response.content.iter_chunked(_CHUNK_BYTES):
-        size += len(piece)
-        if size > max_bytes:
+        if body.tell() + len(piece) > max_bytes:
             return None
-        pieces.append(piece)
-    return b"".join(pieces)
+        body.write(piece)
+    return body.getvalue()
 
 
 async def _read_failure(response: aiohttp.ClientResponse, request: str) -> HttpFailure:

@@ -13,18 +13,26 @@ import ipaddress
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 import structlog
-from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from trimtab.kube.errors import ConfigError, Conflict, NotFound
 from trimtab.kube.rest.client import Client, Object
 from trimtab.kube.rest.resources import Resource
+from trimtab.lazy import LazyModule
 from trimtab.operator.config.model import CertificateFiles
+
+if TYPE_CHECKING:
+    from cryptography import exceptions, x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+else:  # an operator without webhook saves 10 MiB
+    exceptions, x509 = LazyModule("cryptography.exceptions"), LazyModule("cryptography.x509")
+    hashes, serialization, ec = (
+        LazyModule(f"cryptography.hazmat.primitives.{name}")
+        for name in ("hashes", "serialization", "asymmetric.ec")
+    )
 
 _SKEW = timedelta(minutes=10)
 """The tolerance for an API server's clock that is behind."""
@@ -65,7 +73,7 @@ class ServingCertificate:
             leaf = _leaf(self)
             _ = _alternative_names(leaf), x509.load_pem_x509_certificates(self.authority)
             key = serialization.load_pem_private_key(self.key, password=None)
-        except (ValueError, TypeError, UnsupportedAlgorithm, x509.ExtensionNotFound):
+        except (ValueError, TypeError, exceptions.UnsupportedAlgorithm, x509.ExtensionNotFound):
             return False
         return key.public_key() == leaf.public_key()
 
@@ -108,9 +116,13 @@ def generate_certificate(names: Sequence[str], *, now: datetime, validity: timed
     """Generate a certificate for these host names or addresses, with a CA of its own."""
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     issuer = x509.Name(
-        [x509.NameAttribute(NameOID.COMMON_NAME, f"trimtab webhook authority {now:%Y-%m-%dT%H:%M:%S}")]
+        [
+            x509.NameAttribute(
+                x509.oid.NameOID.COMMON_NAME, f"trimtab webhook authority {now:%Y-%m-%dT%H:%M:%S}"
+            )
+        ]
     )
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "trimtab webhook")])
+    subject = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, "trimtab webhook")])
 
     def begun(name: x509.Name, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
         return (
@@ -134,7 +146,7 @@ def generate_certificate(names: Sequence[str], *, now: datetime, validity: timed
         begun(subject, key.public_key())
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False
