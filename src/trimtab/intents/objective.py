@@ -34,6 +34,8 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
     """The KPIProfile, under which effects are stored."""
     unit: str = ""
     """The unit of the value, for people; empty if nobody stated it."""
+    description: str = ""
+    """What the KPI is, for people; empty if nobody stated it."""
 
     @property
     def worst_acceptable(self) -> float:

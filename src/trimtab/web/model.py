@@ -208,6 +208,8 @@ class WorkloadDetail(ViewRecord, frozen=True, kw_only=True):
 class ObjectiveView(ViewRecord, frozen=True, kw_only=True):
     name: str
     unit: str = ""
+    description: str = ""
+    """What the KPI is, by its KPIProfile."""
     target: float
     now: float | None = None
     met: bool | None = None

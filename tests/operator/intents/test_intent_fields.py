@@ -55,6 +55,12 @@ def test_goal_has_unit_and_direction_of_its_kpi() -> None:
     assert (found.unit, found.less_is_better) == ("hours", False)
 
 
+def test_goal_has_the_description_of_its_kpi() -> None:
+    """The dashboard shows it beside the objective."""
+    found = goal(intent(), description="Slowest of a hundred <requests>")
+    assert found.objectives[0].description == "Slowest of a hundred <requests>"
+
+
 @pytest.mark.parametrize(
     ("target", "key"),
     [

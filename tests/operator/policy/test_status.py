@@ -245,6 +245,24 @@ def test_status_keeps_the_time_of_a_recommendation_across_a_restart() -> None:
     assert entry["lastRecommendation"] == format_time(LATER)
 
 
+def test_status_names_the_generation_that_it_is_about() -> None:
+    first = status({})
+    changed = msgspec.structs.replace(policy("p"), generation=7)
+    said = build_policy_status(
+        changed,
+        {},
+        overlap=OverlapStats(),
+        problem="",
+        context=StatusContext(now=LATER, source="scripted"),
+        before=first,
+    )
+    assert (first["observedGeneration"], said["observedGeneration"]) == (policy("p").generation, 7)
+    assert [each["observedGeneration"] for each in said["conditions"]] == [7] * len(said["conditions"])
+    assert [each["lastTransitionTime"] for each in said["conditions"]] == [
+        each["lastTransitionTime"] for each in first["conditions"]
+    ]
+
+
 def test_status_brings_the_time_of_a_recommendation_up_to_date_once_per_interval() -> None:
     def status_at(at: float, before: Document | None = None) -> Document:
         found = {

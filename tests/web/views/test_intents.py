@@ -10,8 +10,9 @@ import msgspec
 from intents.services import service
 from trimtab.api.intent import IntentSpec, ObjectiveSpec, TargetRef
 from trimtab.intents.effects.samples import encode_state
+from trimtab.intents.objective import Goal, Objective
 from trimtab.kube.kinds.custom import IntentRecord
-from trimtab.operator.views import IntentViews
+from trimtab.operator.views import IntentViews, PublishedIntent
 from trimtab.store import PlannerEvent
 from trimtab.store.errors import UnavailableError
 from trimtab.web.views.intents import IntentViewCache
@@ -48,6 +49,20 @@ class Events:
                 name=name, timestamp=1.0, desired_objectives={}, plan=None, **encode_state(service())
             )
         ]
+
+
+async def test_objective_is_shown_with_the_unit_and_the_description_of_its_kpi() -> None:
+    objective = Objective(name="p99", value=0.1, unit="s", description="Slowest of a hundred <requests>")
+    goal = Goal(intent="shop/fast", target="Deployment/web u", objectives=(objective,))
+    published = PublishedIntent(record=FAST, goal=goal)
+    state: Any = SimpleNamespace(
+        cluster_name="prod",
+        store=SimpleNamespace(events=Events()),
+        intents=SimpleNamespace(read=lambda: [published]),
+    )
+    (found,) = await IntentViewCache(fresh=60.0).get_all(state, now=100.0)
+    (shown,) = found.objectives
+    assert (shown.unit, shown.description) == ("s", "Slowest of a hundred <requests>")
 
 
 async def test_intent_view_caches_history_and_always_reads_status() -> None:

@@ -30,6 +30,8 @@ class KpiDefinition:
     """The namespace whose series the query may read; None for all."""
     unit: str = ""
     """The unit of the values, for people; empty if nobody stated it."""
+    description: str = ""
+    """What the values are, for people."""
 
     @property
     def is_from_pods(self) -> bool:
@@ -98,6 +100,7 @@ def resolve_kpi(
         problem,
         scope,
         spec.unit or (_LINKERD_UNITS.get(spec.type, "") if query == LINKERD_QUERIES.get(spec.type) else ""),
+        spec.description or "",
     )
 
 

@@ -130,6 +130,7 @@ def build_goal(
                 weight=settings.objective_weights.get(definition.type, 1.0),
                 measured_by=each.measured_by,
                 unit=definition.unit,
+                description=definition.description,
             )
         )
     guardrails = settings.guardrails_for(namespace)

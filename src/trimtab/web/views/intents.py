@@ -19,6 +19,7 @@ from trimtab.api.intent import IntentSpec
 from trimtab.intents.effects.fit import add_priors
 from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.effects.samples import decode_state
+from trimtab.intents.objective import Objective
 from trimtab.intents.state import TargetState
 from trimtab.kube.kinds.custom import IntentKey
 from trimtab.operator.views import OperatorViews, PublishedIntent
@@ -92,18 +93,23 @@ class IntentViewCache:
             # Expired at once, so that the next page asks the store again.
             return _CachedIntent(float("-inf"), intent.generation, {}, ())
         states = _parse_states(events)
-        units = _list_units(published)
+        known = _list_objectives(published)
         objective_plots = {
-            each.name: _plot_objective(each.name, each.value, states, unit=units.get(each.name, ""))
+            each.name: _plot_objective(
+                each.name, each.value, states, unit=known.get(each.name, _UNKNOWN).unit
+            )
             for each in spec.objectives
             if states
         }
         return _CachedIntent(now, intent.generation, objective_plots, _build_effects(published, spec, states))
 
 
-def _list_units(published: PublishedIntent) -> dict[str, str]:
-    """List the units of the objectives by their names."""
-    return {each.name: each.unit for each in published.goal.objectives} if published.goal else {}
+_UNKNOWN = Objective(name="", value=0.0)
+
+
+def _list_objectives(published: PublishedIntent) -> dict[str, Objective]:
+    """List the objectives of the goal by their names; they have the units and descriptions of their KPIs."""
+    return {each.name: each for each in published.goal.objectives} if published.goal else {}
 
 
 def _build_view(published: PublishedIntent, cached: _CachedIntent) -> IntentView:
@@ -118,7 +124,7 @@ def _build_view(published: PublishedIntent, cached: _CachedIntent) -> IntentView
         workload=str(intent.target),
         priority=spec.priority,
         state="active" if spec.active else "paused",
-        objectives=_build_objectives(spec, status, cached.objective_plots, _list_units(published)),
+        objectives=_build_objectives(spec, status, cached.objective_plots, _list_objectives(published)),
         plan=_build_plan(plan),
         effects=cached.effects,
         planned=parse_time(plan.get("madeAt")),
@@ -137,14 +143,18 @@ def _parse_states(events: Sequence[PlannerEvent]) -> list[TimedState]:
 
 
 def _build_objectives(
-    spec: IntentSpec, status: dict[str, Any], objective_plots: Mapping[str, Plot], units: Mapping[str, str]
+    spec: IntentSpec,
+    status: dict[str, Any],
+    objective_plots: Mapping[str, Plot],
+    known: Mapping[str, Objective],
 ) -> tuple[ObjectiveView, ...]:
     statuses = {each["name"]: each for each in status.get("objectives") or ()}
     met = {"Met": True, "Missed": False}
     return tuple(
         ObjectiveView(
             name=each.name,
-            unit=units.get(each.name, ""),
+            unit=known.get(each.name, _UNKNOWN).unit,
+            description=known.get(each.name, _UNKNOWN).description,
             target=each.value,
             now=statuses.get(each.name, {}).get("current"),
             met=met.get(statuses.get(each.name, {}).get("verdict", "")),
@@ -191,10 +201,10 @@ def _build_effects(
         return ()
     state = states[-1][1]
     effects = add_priors(published.effects, published.goal, state)
-    units = _list_units(published)
+    known = _list_objectives(published)
     found = []
     for objective in spec.objectives:
-        name, unit = objective.name, units.get(objective.name, "")
+        name, unit = objective.name, known.get(objective.name, _UNKNOWN).unit
         if state.objectives.get(name) is None or name not in effects.learned_models:
             continue
         if state.cpu:
