@@ -1,10 +1,11 @@
 """The cgroup tree of either version, as folders and files."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from trimtab.node.cgroups import CgroupNotFound, CgroupVersion, Hierarchy
+from trimtab.node.cgroups import CgroupNotFound, CgroupVersion, Hierarchy, Knob
 from trimtab.node.cgroups.knobs import CPU_PRESSURE, MEMORY_STAT, THREADS
 
 POD = "kubepods/web"
@@ -85,7 +86,8 @@ def test_cgroup_without_a_file_is_not_found(hierarchy: Hierarchy) -> None:
     cgroup = hierarchy.cgroup(POD)
     assert cgroup.exists
     assert not cgroup.has(MEMORY_STAT)
-    for knob in (MEMORY_STAT, CPU_PRESSURE):
+    knobs: tuple[Knob[Any], ...] = (MEMORY_STAT, CPU_PRESSURE)
+    for knob in knobs:
         with pytest.raises(CgroupNotFound, match=knob.name):
             cgroup.read_text(knob)
     assert not hierarchy.cgroup("kubepods/gone").exists
