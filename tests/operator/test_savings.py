@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from trimtab.actuation.resources import to_manifest
 from trimtab.kube.kinds.pods import Container, Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.operator import savings
 from trimtab.operator.savings import MAX_ABSENCE, MAX_GAP, READ_INTERVAL, SavingsLedger, SavingsReader
 from trimtab.prices import MONTH_HOURS
 from trimtab.store import HistoryRecord, Store
@@ -157,3 +160,35 @@ async def test_nothing_is_saved_before_the_former_ledger_was_read(tmp_path: Path
         reader = SavingsReader(store, cluster="c")
         await reader.save(NOW)
         assert await store.states.load(reader._key) is None
+
+
+@pytest.mark.parametrize(
+    "size",
+    [{"app": None}, {"app": {"requests": {"cpu": "many"}}}, {"app": {"requests": 7}}, {"app": []}],
+    ids=["none", "no quantity", "no mapping", "a list"],
+)
+async def test_unreadable_entry_of_the_history_is_left_out(tmp_path: Path, size: dict[str, Any]) -> None:
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        broken = msgspec.structs.replace(entry("applied", 1000, 500, 0), before=size, after=size)
+        await store.history.append([broken, entry("applied", 1000, 500, 0)])
+        reader = SavingsReader(store, cluster="c")
+        await reader.refresh(NOW)
+        assert saved_cores(reader.ledger, 500) == 0.5
+
+
+async def test_long_history_is_read_in_pages_up_to_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(savings, "PAGE_SIZE", 2)
+    monkeypatch.setattr(savings, "MAX_ENTRIES", 4)
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        sizes = [1000, 900, 800, 700, 600, 500]
+        await store.history.append(
+            [
+                entry("applied", before, after, 0, at=NOW + number)
+                for number, (before, after) in enumerate(pairwise(sizes))
+            ]
+        )
+        reader = SavingsReader(store, cluster="c")
+        await reader.refresh(NOW)
+        assert saved_cores(reader.ledger, 500) == pytest.approx(0.4), "the newest four"

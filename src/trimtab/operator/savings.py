@@ -17,6 +17,7 @@ import msgspec
 import structlog
 
 from trimtab.actuation.resources import parse_sizes
+from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.pods import Container, Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.prices import MONTH_HOURS
@@ -36,7 +37,8 @@ MAX_GAP = 7 * 24 * HOUR
 """The seconds without an update that still count: another leader takes over, or the operator was stopped for a while."""
 MAX_ABSENCE = 7 * 24 * HOUR
 """The seconds after which a workload that does not exist any more is forgotten."""
-PAGE_SIZE = 1000
+PAGE_SIZE, MAX_ENTRIES = 1000, 20_000
+"""The entries that are read at once, and the newest ones that count at the first read of a long history."""
 ENTRIES = ("applying", "applied", "reverted", "refused")
 
 
@@ -200,7 +202,7 @@ class SavingsReader:
             if not self._is_restored:
                 await self._restore()
             for entry in await self._list_new():
-                self.ledger.record(entry)
+                self._record(entry)
             if self._save.due(now):
                 await self.save(now)
         except StoreError as error:
@@ -211,6 +213,13 @@ class SavingsReader:
         if self._is_restored:
             self._save.restart(now)
             await self._store.states.save(self._key, self.ledger.encode(), timestamp=now)
+
+    def _record(self, entry: HistoryRecord) -> None:
+        try:
+            self.ledger.record(entry)
+        # Former versions, imports and people write entries too: one of them must not stop the ingestion of usage.
+        except (TrimtabError, ValueError, TypeError, AttributeError) as error:
+            log.warning("savings.entry_unreadable", entry=entry.id, error=str(error))
 
     async def _restore(self) -> None:
         try:
@@ -226,7 +235,7 @@ class SavingsReader:
         since = time - LATE_ENTRIES if last else None
         found: list[HistoryRecord] = []
         page: list[HistoryRecord] | None = None
-        while page is None or len(page) == PAGE_SIZE:
+        while page is None or (len(page) == PAGE_SIZE and len(found) < MAX_ENTRIES):
             page = await self._store.history.find(
                 cluster=self._cluster,
                 what=ENTRIES,
