@@ -33,6 +33,9 @@
 {{- toYaml $object }}
 {{- end }}
 {{- else if $object }}
+{{- if and (eq $object.kind "ServiceAccount") $.root.Values.operator.serviceAccountAnnotations }}
+{{- $_ := set $object.metadata "annotations" $.root.Values.operator.serviceAccountAnnotations }}
+{{- end }}
 ---
 {{ toYaml $object }}
 {{- end }}
@@ -99,6 +102,9 @@ subjects:
 {{- end -}}
 {{- with .values.podAnnotations }}
 {{- $_ := set $.workload.spec.template.metadata "annotations" (merge (dict) . ($.workload.spec.template.metadata.annotations | default dict)) -}}
+{{- end -}}
+{{- with .values.podLabels }}
+{{- $_ := set $.workload.spec.template.metadata "labels" (merge (dict) $.workload.spec.template.metadata.labels .) -}}
 {{- end -}}
 {{- toYaml .workload -}}
 {{- end -}}

@@ -294,6 +294,28 @@ def test_chart_mounts_the_secrets_that_the_configuration_names(helm: Helm) -> No
     assert read.sources[""].settings["token_file"] == Path("/secrets/prometheus/token")
 
 
+def test_chart_annotates_account_and_pods_for_the_identity_of_a_cloud(helm: Helm) -> None:
+    found = helm.render(
+        r"operator.serviceAccountAnnotations.eks\.amazonaws\.com/role-arn=arn:aws:iam::1:role/trimtab",
+        r"operator.podAnnotations.team=platform",
+        r"operator.podLabels.team=platform",
+        r"operator.podLabels.app\.kubernetes\.io/name=other",
+        "agent.enabled=true",
+    )
+    accounts = {
+        each["metadata"]["name"]: each["metadata"] for each in found if each["kind"] == "ServiceAccount"
+    }
+    assert accounts["trimtab-operator"]["annotations"] == {
+        "eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/trimtab"
+    }
+    assert "annotations" not in accounts["trimtab-agent"]
+    (deployment,) = [each for each in found if each["kind"] == "Deployment"]
+    metadata = deployment["spec"]["template"]["metadata"]
+    assert metadata["labels"]["team"] == metadata["annotations"]["team"] == "platform"
+    # The selector still finds the pods.
+    assert deployment["spec"]["selector"]["matchLabels"].items() <= metadata["labels"].items()
+
+
 def test_chart_mounts_a_secret_with_a_name_that_is_too_long_for_a_volume(helm: Helm) -> None:
     name = "a" * 60 + "." + "b" * 60
     (deployment,) = [

@@ -192,9 +192,17 @@ def test_policy_of_the_document_gives_the_same_sizes_everywhere(
 
     cluster = ("--kubeconfig", str(node_cluster.kubeconfig), "--home", HOME, "--prometheus", prometheus)
     short = ("--days", "0.01", "--step", "5s")
-    assert run(["scan", "-n", PRODUCTION, "--output", "json", *short, *cluster]) == 0
-    (scanned,) = json.loads(capsys.readouterr().out)
-    found = {each["name"]: each for each in scanned["workloads"]}["web"]
+    found: dict[str, Any] = {}
+    scanned: dict[str, Any] = {}
+
+    def is_scanned() -> bool:
+        """Scan again until it has as many samples as it needs, too."""
+        assert run(["scan", "-n", PRODUCTION, "--output", "json", *short, *cluster]) == 0
+        scanned.update(json.loads(capsys.readouterr().out)["clusters"][0])
+        found.update(next((each for each in scanned["workloads"] if each["name"] == "web"), {}))
+        return bool(found)
+
+    _wait(node_cluster, is_scanned, "web in the scan")
     assert (found["policy"], found["strategy"]) == (f"{HOME}/production-workloads", "percentile")
     assert found["containers"][0]["recommended"]["requests"] == minimum
     assert (scanned["prices"]["currency"], scanned["prices"]["cpu"]) == ("€", 2)
