@@ -72,7 +72,10 @@ async def test_shift_is_reported_once_and_holds_decreases_until_it_is_learned(re
     assert len(reported) == 1
 
 
-@pytest.mark.parametrize(("mode", "reports"), [(UsageShiftMode.REPORT, 1), (UsageShiftMode.IGNORE, 0)])
+@pytest.mark.parametrize(
+    ("mode", "reports"),
+    [(UsageShiftMode.REPORT, 1), pytest.param(UsageShiftMode.IGNORE, 0, marks=pytest.mark.long)],
+)
 async def test_shift_holds_nothing_where_the_policy_says_so(
     reported: list[str], mode: UsageShiftMode, reports: int
 ) -> None:

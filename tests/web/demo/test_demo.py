@@ -216,6 +216,7 @@ async def test_demo_rejects_wrong_options_in_one_line(capsys: pytest.CaptureFixt
     assert "--snapshot /nowhere.json: cannot be read: No such file or directory" in snapshot
 
 
+@pytest.mark.long
 async def test_demo_never_lowers_a_cpu_limit_below_its_recorded_peak() -> None:
     """It once gave shop/checkout a limit of 500m on a Sunday, after a peak of 664m on the Wednesday before."""
     whole = build_scenario(days=8, seed=7)
