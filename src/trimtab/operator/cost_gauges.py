@@ -24,8 +24,8 @@ from trimtab.operator.config.model import PriceSettings
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.node_prices import NodePrices
 from trimtab.operator.paid_pods import count_paid_pods_of_view
-from trimtab.operator.savings import SavingsLedger, SavingsSummary
-from trimtab.operator.views import WorkloadView
+from trimtab.operator.savings import SavingsLedger
+from trimtab.operator.views import SavingsSummary, WorkloadView
 from trimtab.prices import MONTH_HOURS
 from trimtab.recommender.cohort import LatestUsage
 from trimtab.usage.pod_ownership import WorkloadContainer

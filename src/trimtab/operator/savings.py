@@ -54,17 +54,6 @@ class RequestedAmounts(NamedTuple):
         return cls(counted.cpu_request or 0, counted.memory_request or 0)
 
 
-class SavingsSummary(NamedTuple):
-    """The savings that changes realised in the whole cluster."""
-
-    per_month: float = 0.0
-    """What they save in a month, with the pods that run now."""
-    total: float = 0.0
-    """The money saved so far."""
-    since: float | None = None
-    """The time since which it is summed up; None before the first update."""
-
-
 class ContainerLedger(msgspec.Struct, array_like=True):
     """The requests of one container without Trimtab, and those of the last change."""
 

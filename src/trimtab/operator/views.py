@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from trimtab.actuation.effective_size import EffectiveContainers
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
@@ -26,7 +26,6 @@ from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.policy.resolver import EffectivePolicy, PolicyResolver
 from trimtab.operator.policy.status import WorkloadOutcome
 from trimtab.operator.policy.status_writer import PolicyStatusWriter
-from trimtab.operator.savings import SavingsSummary
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.store import Store
@@ -152,6 +151,17 @@ class UsageReader(Protocol):
     async def read_present(self, now: float) -> Usage:
         """Read the latest usage of every container in the cluster."""
         ...
+
+
+class SavingsSummary(NamedTuple):
+    """The savings that changes realised in the whole cluster."""
+
+    per_month: float = 0.0
+    """What they save in a month, with the pods that run now."""
+    total: float = 0.0
+    """The money saved so far."""
+    since: float | None = None
+    """The time since which it is summed up; None before the first update."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,8 +20,7 @@ from trimtab.actuation.resources import parse_sizes
 from trimtab.kube.kinds.custom import NodeReport
 from trimtab.kube.kinds.pods import Pod
 from trimtab.kube.kinds.workloads import WorkloadKey
-from trimtab.operator.savings import SavingsSummary
-from trimtab.operator.views import OperatorViews, WorkloadView
+from trimtab.operator.views import OperatorViews, SavingsSummary, WorkloadView
 from trimtab.scan.pricing import ResourcePrices
 from trimtab.store import DamagedStateError, StateKey, StoreError
 from trimtab.store import HistoryRecord as Stored
