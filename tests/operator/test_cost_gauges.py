@@ -30,6 +30,7 @@ from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.sizing.recommendation import Recommendation
 from trimtab.sizing.tracking.evidence_tracker import EvidenceTracker, EvidenceTrackerSettings
 from trimtab.store import HistoryRecord
+from trimtab.web.backends.live import LiveBackend
 
 NOW = 1_800_000_000.0
 SPEC = OptimizationPolicySpec()
@@ -231,9 +232,22 @@ async def test_operator_exports_dashboard_shows_and_status_has_the_same_savings(
         await simulation.controllers.recorder.flush()  # a task of its own in the operator
         await simulation.run(900)
         savings = values(simulation.metrics, "savings_per_month")["default", "realised"]
+        possible = values(simulation.metrics, "savings_per_month")["default", "possible"]
+        board = LiveBackend(
+            lambda: simulation.controllers.views,
+            name="test",
+            clock=lambda: simulation.world.control_time,
+        )
+        await board.refresh()
+        overview = await board.overview()
         summary = simulation.controllers.views.savings()
         status = simulation._objects.statuses["OptimizationPolicy", simulation.config.namespace, "p"]
     assert savings > 0
     assert summary.per_month == pytest.approx(savings)
     assert summary.total > 0
+    assert overview.money.to_save == pytest.approx(possible)
+    assert overview.money.saved == pytest.approx(savings)
+    assert overview.money.saved_in_total == pytest.approx(summary.total)
+    assert overview.savings
+    assert overview.savings.curves[0].values == (overview.money.saved_in_total,)
     assert status["monthlyCost"]["saved"] == float(f"{savings:.3g}")
