@@ -193,11 +193,15 @@ class RecentUsage:
         return LatestUsage(float(cpu[sampled[-1]]), float(memory[sampled[-1]])) if sampled.size else None
 
     def _samples_after(self, name: WorkloadContainer, after: float) -> tuple[Floats, Floats, Floats]:
-        column = self.columns.get(name)
+        # Sources without late samples have none, and each cycle asks for every container.
+        column = self.columns.get(name) if self.times.size else None
         if column is None:
-            return np.empty(0), np.empty(0), np.empty(0)
+            return _NO_SAMPLES, _NO_SAMPLES, _NO_SAMPLES
         later = self.times > after
         return self.times[later], self.cpu[later, column], self.memory[later, column]
+
+
+_NO_SAMPLES = np.empty(0)
 
 
 def _max_peak(known: int | None, found: Floats) -> int | None:
