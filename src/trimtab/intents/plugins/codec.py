@@ -66,7 +66,8 @@ def state_to_message(state: TargetState) -> pb.State:
 
 def _objective_to_message(objective: Objective) -> pb.Objective:
     fields = msgspec.structs.asdict(objective)
-    del fields["unit"]  # for people, who do not read a plugin's messages
+    for name in ("unit", "description"):  # for people, who do not read a plugin's messages
+        del fields[name]
     return pb.Objective(**{**fields, "kind": objective.kind.value})
 
 
