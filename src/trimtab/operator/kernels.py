@@ -32,7 +32,7 @@ def compile_kernels(strategies: Collection[str] = DEFAULT_STRATEGIES) -> None:
     for name in strategies:
         StrategyCohort(StrategySpec.from_settings(name, {}), until=0.0).warm_up()
     index_frames(np.frombuffer(b"", np.uint8))
-    nothing = PackedChunks.from_body(b"", chunks=np.empty((0, 2), np.int64), begins=np.zeros(1, np.int64))
+    nothing = PackedChunks.from_padded(b"", chunks=np.empty((0, 2), np.int64), begins=np.zeros(1, np.int64))
     evaluate_windows(nothing, 0, 60_000, 300_000, True, np.empty((0, 1)))
     read_pairs(np.frombuffer(b"[]", np.uint8), np.empty(0))
 

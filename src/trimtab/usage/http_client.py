@@ -89,10 +89,22 @@ class UsageHttpClient:
         return await self._request("POST", path, read, body=body, headers=_FORM, max_bytes=max_bytes)
 
     async def post_body(
-        self, path: str, body: bytes, headers: Mapping[str, str], read: Callable[[bytes], T], *, expected: str
+        self,
+        path: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        read: Callable[[bytes], T],
+        *,
+        expected: str,
+        padding: int = 0,
     ) -> T:
-        """Send a body of another content type and require the response to have the `expected` one."""
-        return await self._request("POST", path, read, body=body, headers=headers, expected=expected)
+        """Send a body of another content type and require the response to have the `expected` one.
+
+        `read` gets the response with so many zeros after it.
+        """
+        return await self._request(
+            "POST", path, read, body=body, headers=headers, expected=expected, padding=padding
+        )
 
     async def _request(
         self,
@@ -105,6 +117,7 @@ class UsageHttpClient:
         headers: Mapping[str, str] | None = None,
         expected: str = "",
         max_bytes: int | None = None,
+        padding: int = 0,
     ) -> T:
         timeout = aiohttp.ClientTimeout(total=self._timeout, sock_connect=10)
         path_sent = self._path + path
@@ -121,7 +134,7 @@ class UsageHttpClient:
                 if response.status != 200:
                     raise classify_http_error(response.status, b"", retry_after=0.0)
                 content_type = response.headers.get("Content-Type", "")
-                content = await self._read_body(response, max_bytes)
+                content = await self._read_body(response, max_bytes, padding)
             if not content_type.startswith(expected):
                 got = content_type or "no content type"
                 raise SourceRefused(f"the response to {path} has {got} instead of {expected}")
@@ -129,9 +142,11 @@ class UsageHttpClient:
                 return read(content)
             return await asyncio.to_thread(read, content)
 
-    async def _read_body(self, response: aiohttp.ClientResponse, max_bytes: int | None) -> bytes:
+    async def _read_body(
+        self, response: aiohttp.ClientResponse, max_bytes: int | None, padding: int
+    ) -> bytes:
         limit = self._max_response_bytes if max_bytes is None else min(max_bytes, self._max_response_bytes)
-        content = await read_body(response, max_bytes=limit)
+        content = await read_body(response, max_bytes=limit, padding=padding)
         if content is None:
             name = f"{limit:,} bytes" if max_bytes is not None else f"bytes_an_answer ({limit:,} bytes)"
             raise QueryTooLarge(f"the response is larger than {name}")

@@ -34,6 +34,7 @@ from trimtab.node.hooks.messages.ttrpc_pb2 import Request
 from trimtab.node.hooks.mux import FRAME, Mux, split_frames
 from trimtab.node.hooks.nri import PLUGIN, PLUGIN_CONNECTION, NriPlugin
 from trimtab.usage.errors import UsageResponseError
+from trimtab.usage.prometheus.remote_read.chunks import PADDING_BYTES
 from trimtab.usage.prometheus.remote_read.framing import _CRC_TABLE, _crc
 from trimtab.usage.prometheus.remote_read.protocol import decode_response
 from trimtab.usage.prometheus.remote_read.range_functions import evaluate_windows
@@ -159,7 +160,7 @@ def _frame(content: bytes) -> bytes:
 def _read_samples(data: bytes) -> str:
     # Whole responses begin with this byte here, the contents of single frames with another.
     body = data[1:] if data[:1] == _WHOLE else _frame(data)
-    labels, chunks = decode_response(body)
+    labels, chunks = decode_response(body + bytes(PADDING_BYTES))
     values = np.empty((len(labels), 10))
     if not evaluate_windows(chunks, 0, 60_000, 300_000, True, values):
         raise UsageResponseError("the response has a damaged chunk of samples")

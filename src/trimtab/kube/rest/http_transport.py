@@ -164,14 +164,15 @@ class HttpTransport:
         return self._map_error(HttpFailure(request, kind, detail=describe(error), timed_out=timed_out))
 
 
-async def read_body(response: aiohttp.ClientResponse, *, max_bytes: int) -> bytes | None:
-    """Return the body of a response; None if it is larger, decompressed, than `max_bytes`."""
+async def read_body(response: aiohttp.ClientResponse, *, max_bytes: int, padding: int = 0) -> bytes | None:
+    """Return the body of a response and so many zeros; None if it is larger, decompressed, than `max_bytes`."""
     # Its value is the buffer itself: joining pieces would hold a body of many megabytes twice.
     body = io.BytesIO()
     async for piece in response.content.iter_chunked(_CHUNK_BYTES):
         if body.tell() + len(piece) > max_bytes:
             return None
         body.write(piece)
+    body.write(bytes(padding))
     return body.getvalue()
 
 

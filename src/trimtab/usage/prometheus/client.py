@@ -195,10 +195,14 @@ class PrometheusClient:
         *,
         headers: Mapping[str, str],
         content_type: str,
+        padding: int,
     ) -> T:
-        """Send a remote read request and return what `read` makes of the response."""
+        """Send a remote read request and return what `read` makes of the response and so many zeros after it."""
         return await self._send(
-            grid, lambda http: http.post_body("/api/v1/read", request, headers, read, expected=content_type)
+            grid,
+            lambda http: http.post_body(
+                "/api/v1/read", request, headers, read, expected=content_type, padding=padding
+            ),
         )
 
     async def run_all(self, parts: Iterable[P], query: PartQuery[P]) -> None:

@@ -25,7 +25,8 @@ Spans = npt.NDArray[np.int64]
 _HEADER = 2
 DAMAGED = -1
 _TOP_BIT_SHIFT = np.uint64(63)
-_PADDING_BYTES = 64
+PADDING_BYTES = 64
+"""The number of zeros after a response, so that a damaged chunk cannot be read beyond its end."""
 _MIN_WORD_BITS = 57
 """The number of valid bits of a word read from any position."""
 
@@ -34,15 +35,16 @@ class PackedChunks(NamedTuple):
     """The chunks of many series within one byte array."""
 
     data: Bytes
-    """The response, padded so that a damaged chunk cannot be read beyond its end."""
+    """The response and its padding."""
     chunks: Spans
     """The begin and end of each chunk."""
     begins: Numbers
     """The index of the first chunk of each series, followed by the number of chunks."""
 
     @classmethod
-    def from_body(cls, body: bytes, *, chunks: Spans, begins: Numbers) -> PackedChunks:
-        return cls(np.frombuffer(body + bytes(_PADDING_BYTES), np.uint8), chunks, begins)
+    def from_padded(cls, body: bytes, *, chunks: Spans, begins: Numbers) -> PackedChunks:
+        """Find chunks in a response with its padding, without a copy: it may have many megabytes."""
+        return cls(np.frombuffer(body, np.uint8), chunks, begins)
 
 
 @kernel(nogil=True)

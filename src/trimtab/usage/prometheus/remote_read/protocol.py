@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 
 from trimtab.usage.errors import UsageResponseError
 from trimtab.usage.prometheus.promql import Matchers, equals
-from trimtab.usage.prometheus.remote_read.chunks import PackedChunks
+from trimtab.usage.prometheus.remote_read.chunks import PADDING_BYTES, PackedChunks
 from trimtab.usage.prometheus.remote_read.framing import index_frames
 from trimtab.usage.prometheus.remote_read.messages.remote_pb2 import (
     ChunkedSeries,
@@ -51,14 +51,14 @@ class SeriesChunks(NamedTuple):
 
 
 def decode_response(body: bytes) -> SeriesChunks:
-    """Decode a response; a series that spans several frames is joined."""
-    labels, firsts, chunks = index_frames(np.frombuffer(body, np.uint8))
+    """Decode a response with its padding; a series that spans several frames is joined."""
+    labels, firsts, chunks = index_frames(np.frombuffer(body, np.uint8)[:-PADDING_BYTES])
     pieces = [body[begin:end] for begin, end in labels.tolist()]
     new = [number for number, piece in enumerate(pieces) if number == 0 or piece != pieces[number - 1]]
     begins = np.append(firsts[new], len(chunks))
     return SeriesChunks(
         [_decode_labels(pieces[number]) for number in new],
-        PackedChunks.from_body(body, chunks=chunks, begins=begins),
+        PackedChunks.from_padded(body, chunks=chunks, begins=begins),
     )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from trimtab.usage.errors import UsageResponseError
 from trimtab.usage.prometheus.client import PrometheusClient
 from trimtab.usage.prometheus.columns import ContainerNames, SampleColumns
+from trimtab.usage.prometheus.remote_read.chunks import PADDING_BYTES
 from trimtab.usage.prometheus.remote_read.protocol import (
     HEADERS,
     STREAMED_CONTENT_TYPE,
@@ -105,7 +106,7 @@ class RemoteSampleReader:
             return _sum_over_cpus(SeriesRows(labels, values))
 
         return await self.client.post_read(
-            request, grid, read, headers=HEADERS, content_type=STREAMED_CONTENT_TYPE
+            request, grid, read, headers=HEADERS, content_type=STREAMED_CONTENT_TYPE, padding=PADDING_BYTES
         )
 
 
