@@ -20,6 +20,7 @@ from trimtab.actuation.change_annotations import (
     encode_change_annotations,
 )
 from trimtab.actuation.hold import HOLD_ANNOTATION, HOLD_MANAGER
+from trimtab.actuation.port import ANNOTATIONS_MANAGER
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.api.quantity import MIB
 from trimtab.kube.kinds.pods import Resources
@@ -376,7 +377,7 @@ def test_events_agree_compares_with_the_last_record(reason: str, violations: int
 
 @pytest.mark.parametrize(
     ("counted", "fault", "violations"),
-    [(1, "", 0), (0, "", 1), (0, "process-killed", 0), (2, "process-killed", 1)],
+    [(1, "", 0), (0, "", 1), (0, "process-killed", 0), (2, "process-killed", 1), (2, "second-leader", 0)],
 )
 def test_metrics_agree_with_the_changes_that_were_made(counted: int, fault: str, violations: int) -> None:
     state = make_state()
@@ -440,9 +441,15 @@ def test_relief_comes_soon_expects_a_change_that_nothing_forbids(
         invariant.on_step()
         world.container_arrays.containers.killed[row] = 0
     assert len(state.log.violations) == violations
-    invariant.on_write(
-        write_to("annotate", key, new=ChangeAnnotations(change=make_change(before=SMALL, after=after)))
-    )
+    state.log.violations.clear()
+    change = ChangeAnnotations(change=make_change(before=SMALL, after=after, relief=True))
+    invariant.on_write(write_to("annotate", key, new=change))
+    workload.annotations[ANNOTATIONS_MANAGER] = encode_change_annotations(change, uid=workload.uid)
+    replica.process.operator.cluster_state.get = lambda _: workload.to_record()
+    invariant.on_step()
+    assert len(state.log.violations) == violations, "the pods have no more memory yet"
+    less = {name: Resources(memory_limit=100)}
+    invariant.on_write(write_to("resize", key, before=less, after=after))
     state.log.violations.clear()
     invariant.on_step()
     assert not state.log.violations

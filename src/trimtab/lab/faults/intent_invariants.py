@@ -56,19 +56,22 @@ class CoolDownRespected(Invariant):
 
     def __init__(self, state: RunState) -> None:
         super().__init__(state)
-        self._scaled: dict[tuple[WorkloadKey, str], float] = {}
+        self._scaled: dict[tuple[WorkloadKey, str], tuple[float, int]] = {}
+        """The last scaling of a workload by a process, and how often actions may have failed until then."""
 
     def on_write(self, write: Write) -> None:
         if write.verb != "scale":
             return
         key = write.workload, write.process
-        before, self._scaled[key] = self._scaled.get(key), write.at
-        if before is None or write.at - before < _SAME_PLAN:
+        counts = self.state.injector.counts.items()
+        failures = sum(count for kind, count in counts if kind.startswith(_FAILING))
+        last, self._scaled[key] = self._scaled.get(key), (write.at, failures)
+        if last is None or write.at - last[0] < _SAME_PLAN or failures != last[1]:
             return
-        if any(name.startswith(_FAILING) for name in self.state.injector.counts):
-            return
-        least = self.state.config().intents.cool_down.seconds
-        self.check(write.at - before >= least, "after", round(write.at - before), "s", write)
+        waited = write.at - last[0]
+        self.check(
+            waited >= self.state.config().intents.cool_down.seconds, "after", round(waited), "s", write
+        )
 
 
 class VpaBoundsKept(Invariant):

@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import ClassVar
 
-from trimtab.actuation.change_annotations import read_change_annotations
+from trimtab.actuation.change_annotations import Phase, read_change_annotations
+from trimtab.actuation.decide.stalls import is_crash_looping
 from trimtab.actuation.hold import read_hold
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec, PolicyMode
 from trimtab.kube.kinds.pod_requests import qos_class
@@ -15,10 +16,12 @@ from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.lab.faults.invariant import Invariant, RunState, find_policy
 from trimtab.lab.faults.records import Write
 from trimtab.lab.faults.worlds import CURRENT_KUBERNETES
-from trimtab.lab.simulator.objects import SimulatedPod
+from trimtab.lab.simulator.objects import SimulatedPod, SimulatedWorkload
 from trimtab.lab.simulator.physics import KILLED_BY_LIMIT, UNSCHEDULED
 
 DAY = 86400.0
+_NO_DELAY = ("demand-", "memory-", "usage-", "source-", "store-", "kpi-", "guardrail-")
+"""The beginnings of the kinds of faults that delay no memory that is recommended."""
 RELIEF_PERIOD = 3600.0
 """The seconds after a kill in which it is news to the operator."""
 MAX_RELIEF_WAIT = 1800.0
@@ -267,7 +270,7 @@ class OomKilledNotRecommendedLess(OomKilledNotShrunk):
 
 class ReliefComesSoon(Invariant):
     name = "relief-comes-soon"
-    sentence = "More memory after an OOM kill begins within minutes of its recommendation; it waits for no window or interval."
+    sentence = "A pod gets more memory after an OOM kill within minutes of its recommendation; it waits for no window or interval."
 
     def __init__(self, state: RunState) -> None:
         super().__init__(state)
@@ -281,9 +284,10 @@ class ReliefComesSoon(Invariant):
         if write.verb == "recommend":
             for name, size in write.after.items():
                 self._recommended[write.workload, name] = size.memory_limit or 0
-        elif write.new and write.new.change and not (write.old and write.old.change):
-            for name in write.new.change.after:
-                if self._killed.pop((write.workload, name), None) is not None:
+        elif write.verb == "resize":
+            for name, size in write.after.items():
+                is_more = (size.memory_limit or 0) > (write.before[name].memory_limit or 0)
+                if is_more and self._killed.pop((write.workload, name), None) is not None:
                     waited = self._waited.pop((write.workload, name), 0.0)
                     self.check(waited <= MAX_RELIEF_WAIT, "after", waited, "s", write)
 
@@ -295,18 +299,26 @@ class ReliefComesSoon(Invariant):
                 for place, row in enumerate(pod.rows):
                     if containers.killed[row] == KILLED_BY_LIMIT:
                         self._killed[key, pod.containers[place].name] = world.now
-        is_calm = all(kind.startswith(("demand-", "memory-")) for kind in self.state.injector.active_kinds())
         for (key, name), at in list(self._killed.items()):
             if world.now - at > RELIEF_PERIOD:
                 del self._killed[key, name]
                 continue
             given = _limits_in_effect(world.workloads[key].pods.values(), name)
             is_wanted = bool(given) and self._recommended.get((key, name), 0) > max(given)
-            if not (is_wanted and is_calm and self._may_relieve(key, name)):
+            if not (is_wanted and not self._is_delayed(key) and self._may_relieve(key, name)):
                 self._waited[key, name] = 0.0
                 continue
             waited = self._waited[key, name] = self._waited.get((key, name), 0.0) + step
             self.check(waited <= MAX_RELIEF_WAIT, key, name, "waits for", waited, "s")
+
+    def _is_delayed(self, key: WorkloadKey) -> bool:
+        """Return whether a fault keeps the operator from relieving a workload; it learns of kills from the pods."""
+        return any(
+            "/" not in fault.target or fault.target == str(key)
+            for kind in self.state.injector.active_kinds()
+            if not kind.startswith(_NO_DELAY)
+            for fault in self.state.injector.active(kind)
+        )
 
     def _may_relieve(self, key: WorkloadKey, name: str) -> bool:
         """Return whether a change in place may start now by all but windows, intervals and cooldowns."""
@@ -321,9 +333,11 @@ class ReliefComesSoon(Invariant):
             return False
         policy, config = find_policy(leaders[0], record), self.state.config()
         annotations = read_change_annotations(record)
-        if policy is None or annotations is None or annotations.change or read_hold(record.annotations):
+        if policy is None or annotations is None or read_hold(record.annotations):
             return False
-        reverted = annotations.reverted
+        change, reverted = annotations.change, annotations.reverted
+        if change and not (change.relief and change.phase is Phase.PROMOTING and _has_running_pod(workload)):
+            return False
         return (
             policy.spec.mode is PolicyMode.AUTO
             and policy.spec.update_strategy.allow_in_place_resize
@@ -377,6 +391,11 @@ def _limits_in_effect(pods: Iterable[SimulatedPod], container: str) -> list[int]
         for each, size in zip(pod.containers, pod.applied, strict=True)
         if each.name == container and size.memory_limit is not None
     ]
+
+
+def _has_running_pod(workload: SimulatedWorkload) -> bool:
+    """Return whether a pod can be resized now: not one that crashes before that."""
+    return any(not is_crash_looping(pod.to_record("")) for pod in workload.pods.values())
 
 
 def _relieves(before: Resources, after: Resources) -> bool:

@@ -1,8 +1,9 @@
-"""Revert fixes of the past one by one, and print in how many seeds and seconds the fault simulation finds each.
+"""Revert fixes of the past one by one, and print by which cases of the corpus, and in how many seeds and seconds, the
+fault simulation finds each.
 
     PYTHONPATH=tests python -m lab.faults.mutants [--seeds 30] [--first 0] [--intensity extreme] [NAME ...]
 
-A seed counts if it violates an invariant with the patch that it does not violate without it.
+A seed or a case counts if it violates an invariant with the patch that it does not violate without it.
 """
 
 from __future__ import annotations
@@ -20,26 +21,35 @@ from typing import NamedTuple
 
 import cyclopts
 
+from trimtab.plural import pluralize
+
 HERE = Path(__file__).parent
 SOURCE = Path(__file__).parents[4] / "src"
+CORPUS = sorted(HERE.parent.glob("corpus/*.json"))
 _RUN_SEED = """
 import json, sys
+from pathlib import Path
 from trimtab.lab.faults.campaign import summarize_seed
+from trimtab.lab.faults.corpus import load_case, run_any_case
+from trimtab.lab.faults.single_thread import run_alone
 for line in sys.stdin:
-    seed, intensity = line.split()
-    summary = summarize_seed(int(seed), intensity=intensity)
-    print(json.dumps([summary.days, sorted({each.invariant for each in summary.violations})]), flush=True)
+    case, intensity = line.split()
+    if case.endswith(".json"):
+        result = run_alone(run_any_case(load_case(Path(case)).case))
+    else:
+        result = summarize_seed(int(case), intensity=intensity)
+    print(json.dumps(sorted({each.invariant for each in result.violations})), flush=True)
 """
 
 app = cyclopts.App(help=__doc__)
 
 
 class Found(NamedTuple):
-    """The seeds and seconds after which a defect was found."""
+    """The seeds, or cases, and seconds after which a defect was found."""
 
-    seeds: int
+    count: int
     seconds: float
-    seed: int
+    case: int | Path
     invariants: Sequence[str]
 
 
@@ -56,13 +66,12 @@ class SeedRunner:
             text=True,
         )
 
-    def run(self, seed: int) -> set[str]:
-        """Return the invariants that a seed violates."""
+    def run(self, case: int | Path) -> set[str]:
+        """Return the invariants that a seed or a case of the corpus violates."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        print(seed, self._intensity, file=self._process.stdin, flush=True)
-        _, invariants = json.loads(self._process.stdout.readline())
-        return set(invariants)
+        print(case, self._intensity, file=self._process.stdin, flush=True)
+        return set(json.loads(self._process.stdout.readline()))
 
     def close(self) -> None:
         """End the process."""
@@ -80,22 +89,31 @@ def apply_patch(patch: Path, folder: Path) -> None:
     subprocess.run(["git", "apply", str(patch)], cwd=folder, check=True)
 
 
-def find_defect(patch: Path, clean: SeedRunner, *, seeds: Sequence[int], intensity: str) -> Found | None:
-    """Return the first seed that finds the defect; None if none does."""
+def find_defect(
+    patch: Path, clean: SeedRunner, *, cases: Sequence[int | Path], intensity: str
+) -> Found | None:
+    """Return the first seed or case that finds the defect; None if none does."""
     with tempfile.TemporaryDirectory(prefix="trimtab-mutant-") as folder:
         apply_patch(patch, Path(folder))
         mutant = SeedRunner(Path(folder) / "src", intensity)
         seconds = 0.0
         try:
-            for count, seed in enumerate(seeds, start=1):
+            for count, case in enumerate(cases, start=1):
                 began = time.monotonic()
-                violated = mutant.run(seed)
+                violated = mutant.run(case)
                 seconds += time.monotonic() - began
-                if violated and (new := violated - clean.run(seed)):
-                    return Found(count, seconds, seed, sorted(new))
+                if violated and (new := violated - clean.run(case)):
+                    return Found(count, seconds, case, sorted(new))
         finally:
             mutant.close()
     return None
+
+
+def _describe(found: Found | None, noun: str) -> str:
+    if found is None:
+        return f"found by no {noun}"
+    name = found.case.stem if isinstance(found.case, Path) else found.case
+    return f"{noun} {name} violates {', '.join(found.invariants)} ({pluralize(found.count, noun)}, {found.seconds:.0f} s)"
 
 
 @app.default
@@ -105,14 +123,10 @@ def search(*names: str, seeds: int = 30, first: int = 0, intensity: str = "extre
     for patch in list_patches():
         if names and patch.stem not in names:
             continue
-        found = find_defect(patch, clean, seeds=range(first, first + seeds), intensity=intensity)
-        missing += found is None
-        result = (
-            f"found in {found.seeds} seeds, {found.seconds:.0f} s: seed {found.seed} violates {', '.join(found.invariants)}"
-            if found
-            else f"not found in {seeds} seeds"
-        )
-        print(f"{patch.stem}: {result}", flush=True)
+        in_corpus = find_defect(patch, clean, cases=CORPUS, intensity=intensity)
+        in_seeds = find_defect(patch, clean, cases=range(first, first + seeds), intensity=intensity)
+        missing += not (in_corpus or in_seeds)
+        print(f"{patch.stem}: {_describe(in_corpus, 'case')}; {_describe(in_seeds, 'seed')}", flush=True)
     clean.close()
     return 1 if missing else 0
 
