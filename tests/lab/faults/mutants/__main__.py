@@ -47,7 +47,7 @@ app = cyclopts.App(help=__doc__)
 class Found(NamedTuple):
     """The seeds, or cases, and seconds after which a defect was found."""
 
-    count: int
+    tried: int
     seconds: float
     case: int | Path
     invariants: Sequence[str]
@@ -113,7 +113,7 @@ def _describe(found: Found | None, noun: str) -> str:
     if found is None:
         return f"found by no {noun}"
     name = found.case.stem if isinstance(found.case, Path) else found.case
-    return f"{noun} {name} violates {', '.join(found.invariants)} ({pluralize(found.count, noun)}, {found.seconds:.0f} s)"
+    return f"{noun} {name} violates {', '.join(found.invariants)} ({pluralize(found.tried, noun)}, {found.seconds:.0f} s)"
 
 
 @app.default
