@@ -61,10 +61,12 @@ OOM_NEED_SHARE = 0.5
 """The estimated need of an OOM-killed container, between what it had and what it gets."""
 
 
-def grow_after_kills(memory: Floats, factor: float, least: float = 0.0) -> tuple[Floats, Floats]:
+def grow_after_kills(
+    memory: Floats, factor: float, least: float = 0.0, *, need_share: float = OOM_NEED_SHARE
+) -> tuple[Floats, Floats]:
     """Return what OOM-killed containers get, `least` bytes more at least, and the estimate of what they needed."""
     grown = np.maximum(memory * factor, memory + least)
-    return grown, memory + OOM_NEED_SHARE * (grown - memory)
+    return grown, memory + need_share * (grown - memory)
 
 
 MAGIC = b"trimtab2"

@@ -139,6 +139,20 @@ def test_trimtab_oom_kill_raises_memory_at_once_and_within_a_bound() -> None:
     assert later.memory.target[0] <= 1.5 * now
 
 
+def test_trimtab_reaches_twice_the_memory_within_two_oom_kills_of_one_hour() -> None:
+    sizer, need, now = strategy("trimtab", 1), 2200 * MIB, 48.25 * HOUR
+    size = live(sizer, steady(0.2, 48), steady(1000 * MIB, 48)).memory.target[0]
+    sizer.observe(now, np.array([0.2]), np.array([1000.0 * MIB]))
+    kills = 0
+    while size < need:
+        sizer.observe_oom(now, np.array([0]), np.array([size]))
+        size, kills = sizer.recommend(now).memory.target[0], kills + 1
+    assert kills == 2
+    # What two kills gave beyond the need is not learned as a need.
+    later = live(sizer, steady(0.2, 24), steady(need, 24), start=49 * HOUR).memory.target[0]
+    assert need < later <= 1.41 * need
+
+
 def test_trimtab_memory_covers_the_second_day_of_a_daily_peak() -> None:
     fleet = generate("diurnal_web", count=10, seed=99, duration=72 * HOUR).to_trace()
     assert backtest(fleet, strategy("trimtab", 10), BacktestSchedule()).ooms.sum() == 0

@@ -123,6 +123,10 @@ class StabilizationTuning(NamedTuple):
 
 
 HARM, HALF_LIVES, STABILIZED = HarmCosts(), HalfLives(), StabilizationTuning()
+KILL_NEED_SHARE = 0.25
+"""The estimated need of an OOM-killed container, between what it had and what it gets. It gets much more, because a size
+that is still too small costs another kill, but only what it really uses in the next hours should last.
+"""
 DEADBAND = 0.2
 """The distance of the bounds from the target, for a VPA's status: its updater evicts pods outside of them."""
 FREQUENT_CHANGES = 7.0
@@ -158,7 +162,7 @@ class TrimtabSettings(Settings):
     """The excess cost that a size must have caused before it is changed, as a fraction of the usage in an
     update: a higher value means fewer changes.
     """
-    oom_bump: float = Field(default=1.25, gt=1)
+    oom_bump: float = Field(default=1.5, gt=1)
     """The factor by which the memory of an OOM killed container grows."""
     oom_min_bump: float = Field(default=64 * 2.0**20, ge=0)
     """The least bytes by which the memory of an OOM killed container grows."""
@@ -231,7 +235,9 @@ class TrimtabStrategy(Strategy[TrimtabSettings]):
 
     def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:  # noqa: ARG002 - it counts for the present epoch
         containers, memory = deduplicate_kills(self.containers, containers, memory)
-        sizes, needs = grow_after_kills(memory, self.settings.oom_bump, self.settings.oom_min_bump)
+        sizes, needs = grow_after_kills(
+            memory, self.settings.oom_bump, self.settings.oom_min_bump, need_share=KILL_NEED_SHARE
+        )
         self._memory.raise_to(containers, sizes, needs)
 
     def recommend(self, t: float) -> Targets:
