@@ -96,6 +96,64 @@ async def test_recommender_reads_a_source_that_a_policy_names_later(tmp_path: Pa
         assert recommender.errors_by_source == {}
 
 
+class CountedOpening(Opening):
+    """Opens and closes sources, and counts how often opening one fails."""
+
+    configured = (DEFAULT_SOURCE,)
+
+    def __init__(self) -> None:
+        super().__init__({DEFAULT_SOURCE: ScriptedSource(steady(0.2, 3e8), *PODS)})
+        self.opened: set[str] = set()
+        self.failures = 0
+
+    async def open(self, name: str) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise RuntimeError("no connection")
+        self.opened.add(name)
+
+    async def close(self, name: str) -> None:
+        self.opened.discard(name)
+        del self[name]
+        raise RuntimeError("it is closed already")
+
+
+async def test_recommender_opens_a_source_and_removes_it_with_its_last_policy(tmp_path: Path) -> None:
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        sources, metrics = CountedOpening(), Metrics()
+        recommender = Recommender(
+            sources,
+            store,
+            cluster="c",
+            schedule=IngestSchedule(backfill_period=3600.0),
+            metrics=metrics,
+            source_lifecycle=sources,
+        )
+        secret = USUAL._replace(source="prometheus:team-a")
+        wanted = {API: TrackedContainer(secret, 0.0)}
+
+        async def ingest(now: float) -> None:
+            await recommender.ingest(now, tracked=wanted, owners=lambda: OWNERS, running=set(wanted))
+
+        sources.failures = 2
+        await ingest(NOW)
+        assert set(recommender.errors_by_source) == {DEFAULT_SOURCE, "prometheus:team-a"}
+        await ingest(NOW + 60)
+        assert recommender.errors_by_source == {}
+        assert sources.opened == {DEFAULT_SOURCE, "prometheus:team-a"}
+
+        def lateness() -> float | None:
+            return metrics.registry.get_sample_value(
+                "trimtab_usage_lateness_seconds", {"provider": "prometheus:team-a"}
+            )
+
+        assert lateness() is not None
+        wanted.clear()
+        await ingest(NOW + 120)
+        assert sources.opened == set(sources) == set(recommender.ingesters) == {DEFAULT_SOURCE}
+        assert lateness() is None
+
+
 async def test_recommender_isolates_an_unavailable_source(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
         both = Sources(store)

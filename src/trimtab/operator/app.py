@@ -168,6 +168,7 @@ class OperatorApp:
                     features=ServerFeatures(client),
                     events=events,
                     sources=sources,
+                    source_lifecycle=sources,
                     store=store,
                     config=self._config,
                     metrics=self._metrics,

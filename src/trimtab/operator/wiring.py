@@ -60,7 +60,7 @@ from trimtab.operator.webhook.lifecycle import WebhookLifecycle
 from trimtab.operator.webhook.pod_sizing import PodSizer
 from trimtab.operator.webhook.server import AdmissionHandlers
 from trimtab.recommender.recommender import Recommender
-from trimtab.recommender.source_ingester import IngestSchedule
+from trimtab.recommender.source_ingester import IngestSchedule, SourceLifecycle
 from trimtab.store import Store
 from trimtab.usage.source import PromqlClient, Source
 
@@ -120,6 +120,8 @@ class Ports:
     features: ClusterFeatures
     events: EventSink
     sources: Mapping[str, Source[Any]]
+    source_lifecycle: SourceLifecycle | None = None
+    """None if all sources are open."""
     store: Store
     config: ConfigSource
     metrics: Metrics
@@ -279,6 +281,7 @@ class Operator:
             cluster=cluster_name,
             schedule=ports.schedule,
             metrics=ports.metrics,
+            source_lifecycle=ports.source_lifecycle,
         )
         status_writer = PolicyStatusWriter(
             ports.objects,

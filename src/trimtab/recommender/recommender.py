@@ -17,7 +17,13 @@ from trimtab.kube.kinds.workloads import Workload
 from trimtab.recommender.cohort import ContainerEstimate, LatestUsage, StrategySpec
 from trimtab.recommender.cohort_store import CohortStore, TrackedContainer
 from trimtab.recommender.oom_kills import MemoryReader, OomKill, OomTimestampCorrector
-from trimtab.recommender.source_ingester import IngestContext, IngestMetrics, IngestSchedule, SourceIngester
+from trimtab.recommender.source_ingester import (
+    IngestContext,
+    IngestMetrics,
+    IngestSchedule,
+    SourceIngester,
+    SourceLifecycle,
+)
 from trimtab.sizing.recommendation import Factor
 from trimtab.store import Store
 from trimtab.timing import is_recent
@@ -52,7 +58,9 @@ class Recommender:
         cluster: str,
         schedule: IngestSchedule | None = None,
         metrics: IngestMetrics,
+        source_lifecycle: SourceLifecycle | None = None,
     ) -> None:
+        """Create a recommender without state; without a `source_lifecycle` all sources are open."""
         schedule = schedule or IngestSchedule()
         self._metrics = metrics
         self._save_interval = schedule.save_interval
@@ -74,13 +82,20 @@ class Recommender:
 
         def build_ingester(name: str) -> SourceIngester:
             return SourceIngester(
-                name, sources[name], self.cohorts, schedule=schedule, metrics=metrics, lock=self.lock
+                name,
+                sources[name],
+                self.cohorts,
+                schedule=schedule,
+                metrics=metrics,
+                lock=self.lock,
+                lifecycle=source_lifecycle,
             )
 
-        self.ingesters: Mapping[str, SourceIngester] = _Ingesters(build_ingester)
-        """The ingester of each source, by the source's name; that of a policy's Secret is built at its first use."""
+        self.ingesters: dict[str, SourceIngester] = _Ingesters(build_ingester)
+        """The ingester of each source, by the source's name; that of a policy's Secret exists while a policy names it."""
         for name in sources:
             _ = self.ingesters[name]
+        self._configured = source_lifecycle.configured if source_lifecycle else frozenset(sources)
 
     def ingester_for(self, strategy_spec: StrategySpec | None) -> SourceIngester:
         """Return the ingester for containers of this strategy spec; that of the default source without one."""
@@ -194,6 +209,8 @@ class Recommender:
         async with self.lock:
             backfill = {name: ingester.plan_backfill(now) for name, ingester in self.ingesters.items()}
             new = await self.cohorts.assign(tracked, now=now, backfill=backfill)
+        for unused in self.ingesters.keys() - self._configured - by_source.keys():
+            await self.ingesters.pop(unused).close()
         # A source that is slow or away must not delay the workloads of the others.
         async with asyncio.TaskGroup() as group:
             for source, ingester in self.ingesters.items():

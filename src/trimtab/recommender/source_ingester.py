@@ -62,6 +62,23 @@ class IngestMetrics(Protocol):
         ...
 
 
+class SourceLifecycle(Protocol):
+    """Opens sources at their first use, and closes those that are not used any more."""
+
+    @property
+    def configured(self) -> Collection[str]:
+        """The names of the sources that stay open without any policy."""
+        ...
+
+    async def open(self, name: str) -> None:
+        """Open a source, unless it is open."""
+        ...
+
+    async def close(self, name: str) -> None:
+        """Close a source and forget it."""
+        ...
+
+
 CPU_RATE_TOLERANCE = 1.25
 """The factor by which a plausible CPU rate may exceed the largest node, because rates are extrapolated to their window."""
 CURRENT = 5
@@ -142,8 +159,12 @@ class SourceIngester:
         schedule: IngestSchedule,
         metrics: IngestMetrics,
         lock: asyncio.Lock,
+        lifecycle: SourceLifecycle | None = None,
     ) -> None:
-        """Create the ingester of a source; `key` is its name in strategy specs, and `lock` that of the cohorts."""
+        """Create the ingester of a source; `key` is its name in strategy specs, and `lock` that of the cohorts.
+
+        Without a `lifecycle` the source is open.
+        """
         self.name = key or source.name
         """The source's name, as users know it."""
         self.source = source
@@ -152,6 +173,7 @@ class SourceIngester:
         self._schedule = schedule
         self._metrics = metrics
         self._lock = lock
+        self._lifecycle = lifecycle
         self._warmed_up: set[StrategySpec] = set()
         self._failed_strategies: set[StrategySpec] = set()
         """The specs whose strategy ever failed outside ingestion."""
@@ -187,6 +209,8 @@ class SourceIngester:
                 cpu=max(node.cpu, largest.cpu), memory=max(node.memory, largest.memory)
             )
         try:
+            if self._lifecycle:
+                await self._lifecycle.open(self._key)
             await self._catch_up(now, context)
         except Exception as error:  # noqa: BLE001 - a plugin may raise anything, and must not stop the other sources
             self._record_error(error)
@@ -198,6 +222,17 @@ class SourceIngester:
         self._metrics.containers_without_samples.labels(self.name).set(len(self.unsampled))
         if times := [cohort.ingested_until for cohort in self._own_cohorts() if len(cohort)]:
             self._metrics.usage_lateness.labels(self.name).set(max(now - min(times), 0.0))
+
+    async def close(self) -> None:
+        """Close the source, which no policy names any more, and remove its gauges."""
+        for gauge in (self._metrics.containers_without_samples, self._metrics.usage_lateness):
+            gauge.remove(self.name)
+        if self._lifecycle is None:
+            return
+        try:
+            await self._lifecycle.close(self._key)
+        except Exception as error:  # noqa: BLE001 - a plugin may raise anything, and must not stop the other sources
+            log.warning("usage.source_not_closed", source=self.name, error=repr(error))
 
     def _own_cohorts(self) -> list[AnyCohort]:
         return list(self._cohorts.iter_source(self._key))
