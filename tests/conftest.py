@@ -22,7 +22,6 @@ from harness.examples import FAST_PROFILE
 from harness.fake_api.server import FakeApiServer
 from harness.faults.faultproxy import FaultProxy
 from harness.recordings import is_recording
-from harness.stores import copy_new_stores
 from trimtab.api.quantity import GIB
 from trimtab.frame_memory import call_with_frame_memory
 
@@ -137,13 +136,6 @@ def _restored_logs() -> Iterator[None]:
     before = structlog.get_config()
     yield
     structlog.configure(**before)
-
-
-@pytest.fixture(autouse=True)
-def _copied_stores() -> Iterator[None]:
-    """Copy the tables of new stores; tests/store and tests/integration have fixtures of this name that do not."""
-    with copy_new_stores():
-        yield
 
 
 @pytest.fixture(scope="session")

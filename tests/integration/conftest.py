@@ -87,11 +87,6 @@ def _or_skip(make: Callable[[], T]) -> T:
         pytest.skip(str(why))
 
 
-@pytest.fixture(autouse=True)
-def _copied_stores() -> None:
-    """Leave new stores to their migrations."""
-
-
 @pytest.fixture(scope="session")
 def go_quantity() -> GoQuantity:
     """Go's parser of quantities and durations: `go_quantity.ask(["quantity 1.5Gi"])`."""

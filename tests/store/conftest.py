@@ -8,11 +8,6 @@ import pytest
 from trimtab.store import Store
 
 
-@pytest.fixture(autouse=True)
-def _copied_stores() -> None:
-    """Leave new stores to their migrations, which are tested here."""
-
-
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "trimtab.db"

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic import command
@@ -24,8 +25,42 @@ async def test_schema_migrations_create_the_declared_tables(store: Store) -> Non
         options = {"version_table": VERSION_TABLE, "compare_type": True}
         return compare_metadata(MigrationContext.configure(connection, opts=options), metadata)
 
-    async with store._database.begin_read() as connection:
+    async with store._database.begin_write() as connection:
+        await connection.run_sync(create_by_migrations)
         assert await connection.run_sync(difference) == []
+
+
+async def test_new_schema_is_what_the_migrations_make(store: Store) -> None:
+    """The order of columns may differ: a migration adds them at the end."""
+
+    def describe(connection: Connection) -> dict[str, object]:
+        database = inspect(connection)
+        return {
+            table: {
+                "columns": {
+                    column["name"]: {**column, "type": str(column["type"])}
+                    for column in database.get_columns(table)
+                },
+                "indexes": {
+                    index["name"]: (index["column_names"], index["unique"], _describe_options(index))
+                    for index in database.get_indexes(table)
+                },
+                "unique": database.get_unique_constraints(table),
+                "key": database.get_pk_constraint(table),
+                "rows": connection.execute(text(f"SELECT * FROM {table}")).all(),
+            }
+            for table in sorted(database.get_table_names())
+        }
+
+    async with store._database.begin_write() as connection:
+        created = await connection.run_sync(describe)
+        await connection.run_sync(create_by_migrations)
+        assert await connection.run_sync(describe) == created
+    assert set(created) == {*metadata.tables, VERSION_TABLE}
+
+
+def _describe_options(index: Any) -> dict[str, str]:
+    return {name: str(value) for name, value in index.get("dialect_options", {}).items()}
 
 
 async def test_schema_keeps_all_rows_when_opened_again(address: str) -> None:
@@ -87,17 +122,27 @@ async def test_schema_is_not_created_or_migrated_by_a_reader(address: str) -> No
 async def test_schema_migration_that_fails_changes_nothing(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise RuntimeError("the plug is pulled")
 
-    with monkeypatch.context() as patch:
-        patch.setattr("alembic.op.create_index", fail)  # the last thing that the first migration does
-        with pytest.raises(RuntimeError):
-            async with Store.open(address):
-                pass
-    async with Store.open(address) as store, store._database.begin_read() as connection:
-        names = await connection.run_sync(lambda each: inspect(each).get_table_names())
-    assert set(names) == {*metadata.tables, VERSION_TABLE}
+    async def open_and_list() -> set[str]:
+        async with Store.open(address) as store, store._database.begin_read() as connection:
+            return set(await connection.run_sync(lambda each: inspect(each).get_table_names()))
+
+    # The last thing that creating does, and the last thing that the second migration does.
+    for failing in ("trimtab.store.tables.metadata.create_all", "alembic.op.create_index"):
+        with monkeypatch.context() as patch:
+            patch.setattr(failing, fail)
+            with pytest.raises(RuntimeError):
+                await open_and_list()
+        assert await open_and_list() == {*metadata.tables, VERSION_TABLE}
+        async with Store.open(address) as store, store._database.begin_write() as connection:
+            await connection.run_sync(create_first_schema)
+
+
+def create_by_migrations(connection: Connection) -> None:
+    create_first_schema(connection)
+    command.upgrade(_read_versions(connection)[0], "head")
 
 
 def create_first_schema(connection: Connection) -> None:
@@ -184,12 +229,12 @@ async def test_schema_with_unknown_columns_and_a_lost_version_is_rejected(addres
             pass
 
 
-async def test_current_schema_is_opened_without_alembic(
+async def test_new_and_current_schema_are_opened_without_alembic(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("trimtab.store.schema._read_versions", None)
     async with Store.open(address) as store, store._database.begin_write() as connection:
         await connection.execute(text("DROP TABLE trimtab_history"))
-    monkeypatch.setattr("trimtab.store.schema._read_versions", None)
     for read_only in (False, True):
         async with Store.open(address, read_only=read_only) as store:
             assert await store.history.find() == []

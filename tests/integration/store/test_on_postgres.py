@@ -58,6 +58,7 @@ CONTRACT: dict[str, dict[str, Cases]] = {
     },
     "test_schema": {
         "test_schema_migrations_create_the_declared_tables": {},
+        "test_new_schema_is_what_the_migrations_make": {},
         "test_schema_keeps_all_rows_when_opened_again": {},
         "test_schema_is_created_once_by_many_openings": {},
         "test_schema_is_not_created_or_migrated_by_a_reader": {},
