@@ -18,26 +18,22 @@ _FIELDS = {
     "tls.key": "key_file",
 }
 """The setting for each key of a Secret; the keys of types that Kubernetes defines have their names."""
-CREDENTIAL_FIELDS = frozenset({*_FIELDS.values(), "username", "cloud_identity"})
+_PAIRS = (("username_file", "password_file"), ("cert_file", "key_file"))
+CREDENTIAL_FIELDS = frozenset({*_FIELDS.values(), "username", "cloud_identity", "aws_region"})
 """The settings that authenticate a source, or the server to it."""
 
 
 def replace_credentials(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Return the settings of a source with the credentials of a mounted Secret instead of its own."""
-    found = {field: folder / key for key, field in _FIELDS.items() if (folder / key).exists()}
+    found = {field for key, field in _FIELDS.items() if (folder / key).exists()}
     if "token_file" in found:
-        found = {
-            field: path for field, path in found.items() if field not in {"username_file", "password_file"}
-        }
-    for pair in (("username_file", "password_file"), ("cert_file", "key_file")):
-        if not found.keys() >= set(pair):
-            found = {field: path for field, path in found.items() if field not in pair}
-    if not found.keys() - {"ca_file"}:
+        found -= {*_PAIRS[0]}
+    halves = {field for pair in _PAIRS if len(found & {*pair}) == 1 for field in pair}
+    if not found - halves - {"ca_file"}:
         # Missing until the Secret has it: the source names the file that it cannot read.
-        found["token_file"] = folder / "token"
-    kept = {
-        field: value
-        for field, value in settings.items()
-        if field not in CREDENTIAL_FIELDS or (field == "ca_file" and "ca_file" not in found)
-    }
-    return kept | found
+        found |= halves or {"token_file"}
+    else:
+        found -= halves
+    replaced = {*CREDENTIAL_FIELDS, "insecure"} if "ca_file" in found else CREDENTIAL_FIELDS - {"ca_file"}
+    kept = {field: value for field, value in settings.items() if field not in replaced}
+    return kept | {field: folder / key for key, field in _FIELDS.items() if field in found}
