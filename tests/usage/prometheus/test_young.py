@@ -107,3 +107,22 @@ async def test_prometheus_accepts_usage_of_node_present_for_part_of_window(
     assert np.nanmax(usage.memory[:, columns["night"]]) == 192 * 2.0**30
     assert np.nanmax(usage.cpu[:, columns["night"]]) == pytest.approx(30, rel=0.01)
     assert np.nanmax(usage.memory[:, columns["glitch"]]) == 100 * MIB
+
+
+@pytest.mark.parametrize(
+    ("late", "steps"),
+    [(0, 3), (280, 3), (580, 12), (1500, 40), *((late, 14 * 24 * 60) for late in (0, 280, 580, 1500))],
+)
+async def test_prometheus_estimates_scrape_interval_by_samples_that_are_late(
+    servers: RecordedServers, late: int, steps: int
+) -> None:
+    """A longer interval would widen the look-back of CPU: its samples would smooth peaks."""
+    recording = MetricRecording()
+    recording.container(container_labels("web"), cores=0.5, memory=100 * MIB, scrapes=range(240))
+    end = T0 + 239 * SCRAPE + late
+    with servers.serve("late", recording.text) as url:
+        async with Prometheus(PrometheusSettings(url=url)) as prometheus:
+            usage = await prometheus.read(UsageQuery(start=end - 60 * steps, end=end, step=60.0))
+            assert prometheus.capabilities.interval == pytest.approx(SCRAPE, rel=0.06)
+    if steps > 3:  # fewer have no complete rate
+        assert np.nanmax(usage.cpu) == pytest.approx(0.5, rel=0.01)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -24,6 +25,8 @@ from trimtab.usage.usage import MAX_BYTES, MAX_CORES, PodContainer
 DEFAULT_SCRAPE_INTERVAL = 30.0
 SYSTEM_NAMESPACE = "kube-system"
 _COUNT_WINDOW = 600.0
+_MAX_LATENESS_WINDOWS = 3
+"""The number of earlier windows in which samples are counted when those of the last one may be late."""
 _STALENESS = 300.0
 _MAX_SAMPLE_TIMES = 3
 """The maximum number of points in time at which containers are counted."""
@@ -57,6 +60,8 @@ class SeriesInventory:
     """The approximate number of simultaneous containers per namespace."""
     interval: float
     """The seconds between two samples."""
+    lateness: float = 0.0
+    """The seconds before the end of the window in which samples may be missing, because they arrive late."""
     max_cores: float = MAX_CORES
     """The CPU above which a sample is an error because no machine of the window has as much."""
     max_bytes: float = MAX_BYTES
@@ -91,6 +96,12 @@ class InventoryCache:
         """Return the schema of the last inventory; None if it is too old."""
         return self._inventory.schema if self._inventory and self._is_recent(at) else None
 
+    def get_interval(self, *, at: float) -> float:
+        """Return the sample interval of the last inventory; the usual one if it is too old."""
+        return (
+            self._inventory.interval if self._inventory and self._is_recent(at) else DEFAULT_SCRAPE_INTERVAL
+        )
+
     def _is_recent(self, at: float) -> bool:
         return at - self._at < _CACHE_SECONDS
 
@@ -109,14 +120,19 @@ class InventoryProbe:
         self._memory_selector = format_selector(settings.memory_rule or names.MEMORY, self._required)
 
     async def probe(
-        self, namespaces: tuple[str, ...] | None, *, now: float, known: MetricSchema | None = None
+        self,
+        namespaces: tuple[str, ...] | None,
+        *,
+        now: float,
+        known: MetricSchema | None = None,
+        expected_interval: float = DEFAULT_SCRAPE_INTERVAL,
     ) -> SeriesInventory:
         """Take inventory of these namespaces, or of all.
 
         A window without any samples, before a server was installed or while it was down, gives an empty
         inventory with the `known` schema of another window or that of later samples. `SourceRefused` means
         that the server has no later samples either: it does not scrape kubelets, or does not show us their
-        metrics.
+        metrics. Where samples seem to be rarer than at the `expected_interval`, earlier ones are counted too.
         """
         present = await self._list_label_names(self._memory_selector)
         if not present:
@@ -128,21 +144,37 @@ class InventoryProbe:
         for labels in scheme.labels:
             series += await self._count_containers(scheme, labels, pods)
         series |= Counter(namespaces or ())  # at least one in each requested namespace
-        often = await asyncio.gather(
+        sampling = await asyncio.gather(
             *(
-                self._query_maximum(f"max(count_over_time({each}[{int(_COUNT_WINDOW)}s]))")
+                self._measure_interval(each, expected_interval)
                 for each in scheme.format_sampling_selectors(pods)
             )
         )
         return SeriesInventory(
             schema=scheme,
             series=dict(series),
-            interval=max(
-                _COUNT_WINDOW / max(1.0, each[()]) if each else DEFAULT_SCRAPE_INTERVAL for each in often
-            ),
+            interval=max(interval for interval, _ in sampling),
+            lateness=max(lateness for _, lateness in sampling),
             max_cores=await self._find_sample_limit(scheme, names.MACHINE_CORES) or MAX_CORES,
             max_bytes=await self._find_sample_limit(scheme, names.MACHINE_MEMORY) or MAX_BYTES,
         )
+
+    async def _measure_interval(self, selector: str, expected: float) -> tuple[float, float]:
+        """Return the seconds between two samples of the busiest series, and by how many seconds samples are late.
+
+        Late samples are missing at the end of the window, and those that are there would seem to be rarer.
+        """
+        promql = f"max(count_over_time({selector}[{int(_COUNT_WINDOW)}s]))"
+        most, lateness = (await self._query_maximum(promql)).get((), 0.0), 0.0
+        if most * expected < _COUNT_WINDOW:
+            for windows in range(1, _MAX_LATENESS_WINDOWS + 1):
+                moment = self._grid.end - windows * _COUNT_WINDOW
+                count = (await self._query_maximum(promql, times=[moment])).get((), 0.0)
+                if most and count <= most:
+                    break
+                if count > most:
+                    most, lateness = count, windows * _COUNT_WINDOW
+        return (_COUNT_WINDOW / max(1.0, most) if most else DEFAULT_SCRAPE_INTERVAL), lateness
 
     async def _count_containers(
         self, scheme: MetricSchema, labels: ContainerLabels, pods: PodSelector | None
@@ -313,8 +345,10 @@ class InventoryProbe:
     async def _list_label_values(self, label: str, match: str) -> list[str]:
         return await self._client.label_values(label, match, self._index_range)
 
-    async def _query_maximum(self, promql: str, *, by: tuple[str, ...] = ()) -> dict[tuple[str, ...], float]:
-        """Return the highest value of a query at a few points in time, grouped by some labels.
+    async def _query_maximum(
+        self, promql: str, *, by: tuple[str, ...] = (), times: Sequence[float] = ()
+    ) -> dict[tuple[str, ...], float]:
+        """Return the highest value of a query at these or a few points in time, grouped by some labels.
 
         Each point in time is a separate query, because a range query would make the server open every series
         first. If one is too large, the others are skipped: the counts only serve to split the read well.
@@ -328,7 +362,7 @@ class InventoryProbe:
         too_much = (QueryTooLarge, SourceTimeout)
         found: dict[tuple[str, ...], float] = {}
         with suppress(*too_much):
-            for moment in self._sample_times:
+            for moment in times or self._sample_times:
                 once = TimeGrid(moment, self._grid.step, 1)
                 seen = await self._client.query_range(promql, once, read, no_retry_on=too_much)
                 found |= {value: max(number, found.get(value, 0.0)) for value, number in seen.items()}

@@ -79,9 +79,9 @@ class Prometheus(Source[PrometheusSettings]):
         client = self._prometheus.with_retries(1)
         try:
             inventory = await self._load_inventory(client, grid, None)
-            longest = await InventoryProbe(client, self.settings, grid).find_longest_interval(
-                inventory.schema
-            )
+            longest = await InventoryProbe(
+                client, self.settings, _shift_back(grid, inventory.lateness)
+            ).find_longest_interval(inventory.schema)
         except UsageError as error:
             problem, _, advice = str(error).rpartition("; ")
             if (
@@ -188,7 +188,8 @@ class Prometheus(Source[PrometheusSettings]):
         """
         if not undersampled:
             return
-        probe = InventoryProbe(self._prometheus, self.settings, build_grid(query))
+        grid = _shift_back(build_grid(query), inventory.lateness)
+        probe = InventoryProbe(self._prometheus, self.settings, grid)
         pods = PodSelector(tuple(sorted({container.namespace for container in undersampled})))
         slow = await probe.find_slow_scraped(
             inventory.schema, pods, least=SLOW_SCRAPE_FACTOR * lookback.rate / SCRAPES_PER_RATE
@@ -223,7 +224,10 @@ class Prometheus(Source[PrometheusSettings]):
         if inventory is None:
             probe = InventoryProbe(client, self.settings, grid)
             inventory = await probe.probe(
-                namespaces, now=time.time(), known=self._inventory_cache.get_schema(at=now)
+                namespaces,
+                now=time.time(),
+                known=self._inventory_cache.get_schema(at=now),
+                expected_interval=self._inventory_cache.get_interval(at=now),
             )
             self._inventory_cache.store(inventory, grid, namespaces, at=now)
         self.capabilities = Capabilities(
@@ -233,6 +237,11 @@ class Prometheus(Source[PrometheusSettings]):
             interval=inventory.interval,
         )
         return inventory
+
+
+def _shift_back(grid: TimeGrid, seconds: float) -> TimeGrid:
+    """Return a grid that is earlier by some seconds, in which late samples are there."""
+    return grid._replace(start=grid.start - seconds)
 
 
 def _describe_lateness(seconds: float) -> str:
