@@ -143,6 +143,21 @@ def test_cost_gauges_forget_what_is_gone() -> None:
     assert not values(metrics, "cpu_cores")
 
 
+def test_cost_gauges_keep_the_series_that_are_set_again_and_remove_those_of_a_former_session() -> None:
+    metrics = Metrics()
+    CostGauges(metrics, NodePrices(PriceSettings)).update([view("bank")], PriceSettings(), now=NOW)
+    gauges = CostGauges(metrics, NodePrices(PriceSettings))
+    assert not values(metrics, "cpu_cores")
+    gauges.update([view("shop")], PriceSettings(), now=NOW)
+    series = metrics.cpu_cores.labels("shop", POLICY.name, "requested")
+    gauges.update([view("shop", pods=3)], PriceSettings(), now=NOW)
+    assert metrics.cpu_cores.labels("shop", POLICY.name, "requested") is series
+    assert values(metrics, "cpu_cores")["shop", "requested"] == 4.5
+    gauges.clear()
+    gauges.update([view("shop", pods=3)], PriceSettings(), now=NOW)
+    assert values(metrics, "cpu_cores")["shop", "requested"] == 4.5
+
+
 async def test_operator_exports_what_its_recommendations_can_save() -> None:
     world = scene([simulated("web", sized(2000, GIB), replicas=3)], flat((0.3, 1e8)))
     async with Simulation(world, policies={"p": OptimizationPolicySpec()}) as simulation:

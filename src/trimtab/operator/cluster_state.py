@@ -447,10 +447,16 @@ def container_start_times(pods: Iterable[Pod]) -> dict[PodContainer, float]:
 
 def running_containers(cluster_state: ClusterState) -> set[WorkloadContainer]:
     """Return the containers of ready pods, which should have samples."""
-    return {
-        WorkloadContainer.from_workload(workload.key, each.name)
+    # The same for most pods of a workload, which may have thousands.
+    variants = {
+        (workload, pod.containers)
         for pod in cluster_state.pods
         if pod.ready and (workload := cluster_state.find_workload(pod))
-        for each in pod.containers
+    }
+    return {
+        WorkloadContainer.from_workload(key, each.name)
+        for workload, containers in variants
+        for key in (workload.key,)
+        for each in containers
         if each.role != "init"
     }

@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from heapq import nlargest
 from typing import NamedTuple
+
+from prometheus_client import Gauge
 
 from trimtab.api.meta import Document
 from trimtab.api.quantity import GIB
@@ -43,43 +44,65 @@ class Amounts(NamedTuple):
     cpu: float = 0.0
     memory: float = 0.0
 
-    def times(self, factor: float) -> Amounts:
-        return Amounts(self.cpu * factor, self.memory * factor)
-
-    def plus(self, other: Amounts) -> Amounts:
-        return Amounts(self.cpu + other.cpu, self.memory + other.memory)
-
     def cost(self, prices: PriceSettings) -> float:
         """Return the cost of a month."""
         return MONTH_HOURS * prices.paid_share * (prices.cpu * self.cpu + prices.memory * self.memory / GIB)
 
 
-@dataclass(slots=True)
-class _Totals:
-    """The sums over workloads, by kind."""
+class _WorkloadAmounts(NamedTuple):
+    """The amounts of a workload, by kind, of each of its pods."""
 
-    running: dict[str, Amounts] = field(default_factory=dict)
-    """Of the pods that run now."""
-    paid: dict[str, Amounts] = field(default_factory=dict)
-    """Of the pods that are paid for."""
-    saved: Amounts = field(default_factory=Amounts)
-    """What changes took away, of the pods that are paid for."""
+    per_pod: Mapping[str, Amounts]
+    running: int
+    """The number of pods that run now."""
+    paid: float
+    """The number of pods that are paid for."""
 
-    def add(self, other: _Totals) -> None:
-        for mine, theirs in ((self.running, other.running), (self.paid, other.paid)):
-            for kind, amounts in theirs.items():
-                mine[kind] = mine.get(kind, Amounts()).plus(amounts)
-        self.saved = self.saved.plus(other.saved)
 
-    def costs(self, prices: PriceSettings) -> dict[str, float]:
-        return {kind: amounts.cost(prices) for kind, amounts in self.paid.items()}
+class _Sums:
+    """Sums of amounts over workloads, by kind."""
 
-    def savings(self, prices: PriceSettings) -> dict[str, float]:
-        costs = self.costs(prices)
-        return {
-            POSSIBLE: costs.get(REQUESTED, 0.0) - costs.get(RECOMMENDED, 0.0),
-            REALISED: self.saved.cost(prices),
-        }
+    def __init__(self) -> None:
+        self._cpu: defaultdict[str, float] = defaultdict(float)
+        self._memory: defaultdict[str, float] = defaultdict(float)
+
+    def add(self, per_pod: Mapping[str, Amounts], pods: float) -> None:
+        for kind, (cpu, memory) in per_pod.items():
+            self._cpu[kind] += cpu * pods
+            self._memory[kind] += memory * pods
+
+    @property
+    def by_kind(self) -> dict[str, Amounts]:
+        return {kind: Amounts(cpu, self._memory[kind]) for kind, cpu in self._cpu.items()}
+
+
+class _Money:
+    """The costs of a month by kind, and the savings, of the pods that are paid for."""
+
+    def __init__(self, paid: Mapping[str, Amounts], prices: PriceSettings) -> None:
+        costs = {kind: amounts.cost(prices) for kind, amounts in paid.items()}
+        realised = costs.pop(SAVED, 0.0)
+        self.costs = costs
+        self.savings = {POSSIBLE: costs[REQUESTED] - costs[RECOMMENDED], REALISED: realised}
+
+
+class _Series:
+    """The series of a gauge. Those that an update sets again are kept: to create one costs more than all else here."""
+
+    def __init__(self, gauge: Gauge) -> None:
+        self._gauge = gauge
+        self._values: dict[tuple[str, ...], float] = {}
+        # A session that ended without an orderly end has left its own.
+        gauge.clear()
+
+    def replace(self, values: dict[tuple[str, ...], float]) -> None:
+        """Have these series with these values, and no others."""
+        known, self._values = self._values, values
+        for labels in known.keys() - values.keys():
+            self._gauge.remove(*labels)
+        for labels, value in values.items():
+            if known.get(labels) != value:
+                self._gauge.labels(*labels).set(value)
 
 
 class CostGauges:
@@ -91,15 +114,15 @@ class CostGauges:
         self._ledger = ledger or SavingsLedger()
         self._summary = SavingsSummary()
         self._node_prices = node_prices
-        self._nodes = metrics.node_cost_per_month
         self._by_policy: dict[str, Document] = {}
-        self._cpu = metrics.cpu_cores
-        self._memory = metrics.memory_bytes
-        self._cost = metrics.cost_per_month
-        self._savings = metrics.savings_per_month
-        self._saved = metrics.savings
-        self._workload_cost = metrics.workload_cost_per_month
-        self._workload_savings = metrics.workload_savings_per_month
+        self._nodes = _Series(metrics.node_cost_per_month)
+        self._cpu = _Series(metrics.cpu_cores)
+        self._memory = _Series(metrics.memory_bytes)
+        self._cost = _Series(metrics.cost_per_month)
+        self._savings = _Series(metrics.savings_per_month)
+        self._saved = _Series(metrics.savings)
+        self._workload_cost = _Series(metrics.workload_cost_per_month)
+        self._workload_savings = _Series(metrics.workload_savings_per_month)
 
     def update(
         self,
@@ -114,28 +137,32 @@ class CostGauges:
 
         Return the policies whose cost is another since the last update.
         """
-        self.clear()
-        for instance_type, cost in self._node_prices.sum_by_instance_type(nodes).items():
-            self._nodes.labels(instance_type).set(cost)
-        by_workload: list[tuple[WorkloadKey, str, _Totals]] = []
+        costs_by_type = self._node_prices.sum_by_instance_type(nodes)
+        self._nodes.replace({(each,): cost for each, cost in costs_by_type.items()})
+        by_workload: list[tuple[WorkloadKey, str, _WorkloadAmounts]] = []
         existing: list[WorkloadKey] = []
+        running: defaultdict[tuple[str, str], _Sums] = defaultdict(_Sums)
+        paid: defaultdict[tuple[str, str], _Sums] = defaultdict(_Sums)
         for view in views:
-            existing.append(view.workload.key)
+            key = view.workload.key
+            existing.append(key)
             if view.policy is not None:
-                found = _sum_workload(view, self._ledger, usage, now=now)
-                by_workload.append((view.workload.key, view.policy.name, found))
-        totals: defaultdict[tuple[str, str], _Totals] = defaultdict(_Totals)
-        for key, policy, each in by_workload:
-            totals[key.namespace, policy].add(each)
-        realised = {labels: found.savings(prices)[REALISED] for labels, found in totals.items()}
+                found = _sum_workload(view, key, self._ledger, usage, now=now)
+                by_workload.append((key, view.policy.name, found))
+                labels = key.namespace, view.policy.name
+                running[labels].add(found.per_pod, found.running)
+                paid[labels].add(found.per_pod, found.paid)
+        money = {labels: _Money(sums.by_kind, prices) for labels, sums in paid.items()}
+        realised = {labels: each.savings[REALISED] for labels, each in money.items()}
         realised = {labels: each for labels, each in realised.items() if math.isfinite(each)}
         self._ledger.add(realised, existing, now=now)
         self._summary = SavingsSummary(sum(realised.values()), self._ledger.total, self._ledger.since)
-        for labels, found in totals.items():
-            self._set_totals(labels, found, prices)
-            self._saved.labels(*labels).set(self._ledger.saved(*labels))
+        self._saved.replace({labels: self._ledger.saved(*labels) for labels in money})
+        self._set_amounts({labels: sums.by_kind for labels, sums in running.items()})
+        self._cost.replace(_finite({labels: each.costs for labels, each in money.items()}))
+        self._savings.replace(_finite({labels: each.savings for labels, each in money.items()}))
         self._set_workloads(by_workload, prices)
-        return self._set_policy_costs(totals, prices)
+        return self._set_policy_costs(money, prices)
 
     @property
     def savings(self) -> SavingsSummary:
@@ -146,37 +173,36 @@ class CostGauges:
         """Return the cost of the workloads of a policy, for its status; None if it is unknown."""
         return self._by_policy.get(policy)
 
-    def _set_totals(self, labels: tuple[str, str], found: _Totals, prices: PriceSettings) -> None:
-        for kind, amounts in found.running.items():
-            self._cpu.labels(*labels, kind).set(amounts.cpu)
-            self._memory.labels(*labels, kind).set(amounts.memory)
-        for gauge, money in ((self._cost, found.costs(prices)), (self._savings, found.savings(prices))):
-            for kind, amount in money.items():
-                if math.isfinite(amount):
-                    gauge.labels(*labels, kind).set(amount)
+    def _set_amounts(self, running: Mapping[tuple[str, str], Mapping[str, Amounts]]) -> None:
+        amounts = {
+            (*labels, kind): each
+            for labels, by_kind in running.items()
+            for kind, each in by_kind.items()
+            if kind != SAVED
+        }
+        self._cpu.replace({labels: each.cpu for labels, each in amounts.items()})
+        self._memory.replace({labels: each.memory for labels, each in amounts.items()})
 
     def _set_workloads(
-        self, by_workload: Iterable[tuple[WorkloadKey, str, _Totals]], prices: PriceSettings
+        self, by_workload: Iterable[tuple[WorkloadKey, str, _WorkloadAmounts]], prices: PriceSettings
     ) -> None:
         """Set the gauges of the most expensive workloads, as many as the configuration asks for."""
-        known = ((found.costs(prices), key, policy, found) for key, policy, found in by_workload)
-        finite = (each for each in known if all(map(math.isfinite, each[0].values())))
-        dearest = nlargest(prices.workloads, finite, key=lambda each: each[0].get(REQUESTED, 0.0))
-        for costs, key, policy, found in dearest:
-            labels = key.namespace, policy, key.kind, key.name
-            for kind, amount in costs.items():
-                self._workload_cost.labels(*labels, kind).set(amount)
-            for kind, amount in found.savings(prices).items():
-                self._workload_savings.labels(*labels, kind).set(amount)
+        known = (
+            (_workload_money(found, prices), (key.namespace, policy, key.kind, key.name))
+            for key, policy, found in by_workload
+        )
+        finite = (each for each in known if all(map(math.isfinite, each[0].costs.values())))
+        dearest = nlargest(prices.workloads, finite, key=lambda each: each[0].costs[REQUESTED])
+        self._workload_cost.replace(_finite({labels: money.costs for money, labels in dearest}))
+        self._workload_savings.replace(_finite({labels: money.savings for money, labels in dearest}))
 
-    def _set_policy_costs(self, totals: Mapping[tuple[str, str], _Totals], prices: PriceSettings) -> set[str]:
+    def _set_policy_costs(self, money: Mapping[tuple[str, str], _Money], prices: PriceSettings) -> set[str]:
         costs: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
-        for (_, policy), found in totals.items():
-            money = found.costs(prices)
+        for (_, policy), each in money.items():
             # Usage is another in every cycle, and would write the status each time.
-            costs[policy][REQUESTED] += money.get(REQUESTED, 0.0)
-            costs[policy][RECOMMENDED] += money.get(RECOMMENDED, 0.0)
-            costs[policy][SAVED] += found.savings(prices)[REALISED]
+            costs[policy][REQUESTED] += each.costs[REQUESTED]
+            costs[policy][RECOMMENDED] += each.costs[RECOMMENDED]
+            costs[policy][SAVED] += each.savings[REALISED]
         # In full, each pod that an autoscaler adds would write the status.
         now: dict[str, Document] = {
             policy: {
@@ -191,53 +217,66 @@ class CostGauges:
 
     def clear(self) -> None:
         """Remove all series."""
-        for gauge in (
+        for series in (
+            self._nodes,
             self._cpu,
             self._memory,
             self._cost,
-            self._nodes,
             self._savings,
             self._saved,
             self._workload_cost,
             self._workload_savings,
         ):
-            gauge.clear()
+            series.replace({})
 
 
-def _sum_workload(view: WorkloadView, ledger: SavingsLedger, usage: FindUsage, *, now: float) -> _Totals:
-    """Sum up the containers of a workload, for the pods that run and for those that are paid for."""
-    containers = [each for each in view.containers if each.role != "init"]
-    targets, paid = _recommended_sizes(view), count_paid_pods_of_view(view, now=now)
-    names = (WorkloadContainer.from_workload(view.workload.key, each.name) for each in containers)
-    one = {
-        REQUESTED: _sum_amounts(_requested(each.resources) for each in containers),
-        RECOMMENDED: _sum_amounts(_requested(targets.get(each.name, each.resources)) for each in containers),
+def _finite(
+    amounts: Mapping[tuple[str, ...], Mapping[str, float]],
+) -> dict[tuple[str, ...], float]:
+    """Return the values of series by their labels, the kind last, without those that are no number."""
+    return {
+        (*labels, kind): amount
+        for labels, by_kind in amounts.items()
+        for kind, amount in by_kind.items()
+        if math.isfinite(amount)
     }
-    found = [each for name in names if (each := usage(name)) is not None]
-    if not all(math.isnan(amount) for each in found for amount in each):
-        one[USED] = _sum_amounts(Amounts(*map(_or_nothing, each)) for each in found)
-    saved = Amounts(*ledger.saved_requests(view.workload.key, containers))
-    return _Totals(
-        running={kind: amounts.times(len(view.pods)) for kind, amounts in one.items()},
-        paid={kind: amounts.times(paid) for kind, amounts in one.items()},
-        saved=saved.times(paid),
+
+
+def _workload_money(found: _WorkloadAmounts, prices: PriceSettings) -> _Money:
+    sums = _Sums()
+    sums.add(found.per_pod, found.paid)
+    return _Money(sums.by_kind, prices)
+
+
+def _sum_workload(
+    view: WorkloadView, key: WorkloadKey, ledger: SavingsLedger, usage: FindUsage, *, now: float
+) -> _WorkloadAmounts:
+    """Sum up the containers of a workload, for each of its pods."""
+    containers = [each for each in view.containers if each.role != "init"]
+    targets = _recommended_sizes(view)
+    per_pod = {
+        REQUESTED: _sum_requests([each.resources for each in containers]),
+        RECOMMENDED: _sum_requests([targets.get(each.name, each.resources) for each in containers]),
+        SAVED: Amounts(*ledger.saved_requests(key, containers)),
+    }
+    known = [usage(WorkloadContainer.from_workload(key, each.name)) for each in containers]
+    found = [each for each in known if each is not None]
+    cpu, memory = (
+        [each for each in amounts if not math.isnan(each)]
+        for amounts in ([each.cpu for each in found], [each.memory for each in found])
     )
+    if cpu or memory:
+        per_pod[USED] = Amounts(sum(cpu), sum(memory))
+    return _WorkloadAmounts(per_pod, len(view.pods), count_paid_pods_of_view(view, now=now))
 
 
-def _requested(size: Resources) -> Amounts:
-    requests = size.with_implied_requests()
-    return Amounts((requests.cpu_request or 0) / 1000, requests.memory_request or 0)
-
-
-def _sum_amounts(amounts: Iterable[Amounts]) -> Amounts:
-    total = Amounts()
-    for each in amounts:
-        total = total.plus(each)
-    return total
-
-
-def _or_nothing(amount: float) -> float:
-    return 0.0 if math.isnan(amount) else amount
+def _sum_requests(sizes: Iterable[Resources]) -> Amounts:
+    cpu = memory = 0
+    for size in sizes:
+        requests = size.with_implied_requests()
+        cpu += requests.cpu_request or 0
+        memory += requests.memory_request or 0
+    return Amounts(cpu / 1000, memory)
 
 
 def _recommended_sizes(view: WorkloadView) -> Mapping[str, Resources]:

@@ -27,6 +27,8 @@ def count_paid_pods(workload: Workload, pods: int, *, running: float) -> float:
 
 def count_paid_pods_of_view(view: WorkloadView, *, now: float) -> float:
     """Return the number of pods that a workload pays for, by its evidence; its present pods if there is none."""
+    if view.workload.is_long_running:
+        return count_paid_pods(view.workload, len(view.pods), running=0.0)
     known = [
         view.evidence[each.name]
         for each in view.containers

@@ -129,7 +129,10 @@ class SavingsLedger:
 
     def saved_requests(self, key: WorkloadKey, containers: Iterable[Container]) -> tuple[float, float]:
         """Return the cores and bytes that each pod of a workload has less than without Trimtab."""
-        ledger = self._state.workloads.get(_name(key)) or WorkloadLedger()
+        ledger = self._state.workloads.get(_name(key))
+        # Most workloads were never changed, and each ingest cycle asks for all.
+        if ledger is None:
+            return 0.0, 0.0
         cpu = memory = 0
         for each in containers:
             known, has = ledger.containers.get(each.name), RequestedAmounts.of(each.resources)

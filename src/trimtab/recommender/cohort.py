@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -61,6 +62,7 @@ class StrategySpec(NamedTuple):
         return cls(strategy, msgspec.json.encode(dict(settings), order="deterministic").decode())
 
     @classmethod
+    @cache
     def for_evidence(cls, source: str = "") -> StrategySpec:
         """Return the spec of the cohorts that hold the evidence about all containers of a source."""
         return cls(EVIDENCE, "{}", source)

@@ -188,6 +188,8 @@ class RecentUsage:
 
     def latest_usage(self, name: WorkloadContainer, *, after: float) -> LatestUsage | None:
         """Return a container's latest usage after a time; None if it has no sample since then."""
+        if not self.times.size:
+            return None
         _, cpu, memory = self._samples_after(name, after)
         sampled = np.flatnonzero(~(np.isnan(cpu) & np.isnan(memory)))
         return LatestUsage(float(cpu[sampled[-1]]), float(memory[sampled[-1]])) if sampled.size else None

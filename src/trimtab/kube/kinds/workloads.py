@@ -116,7 +116,7 @@ class Workload(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     @property
     def is_long_running(self) -> bool:
-        return self.key.is_long_running
+        return self.resource.kind not in _BATCH_KINDS
 
     @property
     def key(self) -> WorkloadKey:

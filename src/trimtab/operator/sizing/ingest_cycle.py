@@ -129,8 +129,14 @@ class IngestCycle:
         if (self._recommender.errors_by_source, self._recommender.unsampled) != before:
             for policy in cluster_state.policies:
                 self._status_writer.enqueue(policy.key)
+
+        # Both the ratios and the costs ask for each container.
+        @cache
+        def latest_usage(name: WorkloadContainer) -> LatestUsage | None:
+            return self._latest_usage(name, tracked)
+
         for workload in workloads:
-            self._record_usage_ratios(workload)
+            self._record_usage_ratios(workload, latest_usage)
         self._view_publisher.sync(cluster_state.list_workloads())
         await self._savings.refresh(now)
         changed = self._cost_gauges.update(
@@ -138,7 +144,7 @@ class IngestCycle:
             self._policy_resolver.config.prices,
             now=now,
             nodes=cluster_state.nodes,
-            usage=lambda name: self._latest_usage(name, tracked),
+            usage=latest_usage,
         )
         for policy in cluster_state.policies:
             if str(policy) in changed:
@@ -153,24 +159,20 @@ class IngestCycle:
             return None
         return self._recommender.latest_usage(name, spec)
 
-    def _record_usage_ratios(self, workload: Workload) -> None:
-        """Record the usage relative to the previous recommendations."""
-        policy, outcome = (
-            self._policy_resolver.resolve(workload),
-            self._status_writer.get_outcome(workload.key),
-        )
-        # While its source fails, the latest usage is old and would be counted again in every cycle.
-        if (
-            policy is None
-            or outcome is None
-            or self._recommender.ingester_for(policy.strategy_spec).last_error
-        ):
+    def _record_usage_ratios(
+        self, workload: Workload, latest_usage: Callable[[WorkloadContainer], LatestUsage | None]
+    ) -> None:
+        """Record the usage relative to the previous recommendations; none while a source fails, because it is old."""
+        outcome = self._status_writer.get_outcome(workload.key)
+        if outcome is None or not outcome.recommendations:
             return
-        sizing = policy.strategy_spec
-
-        def latest_usage(container: str) -> LatestUsage | None:
-            return self._recommender.latest_usage(
-                WorkloadContainer.from_workload(workload.key, container), sizing
-            )
-
-        record_usage_ratios(outcome.recommendations, latest_usage, policy=policy.name, metrics=self._metrics)
+        policy = self._policy_resolver.resolve(workload)
+        if policy is None:
+            return
+        key = workload.key
+        record_usage_ratios(
+            outcome.recommendations,
+            lambda container: latest_usage(WorkloadContainer.from_workload(key, container)),
+            policy=policy.name,
+            metrics=self._metrics,
+        )
