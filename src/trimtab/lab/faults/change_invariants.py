@@ -199,7 +199,7 @@ class RevertsExplained(Invariant):
 
 class RevertsEnd(Invariant):
     name = "reverts-end"
-    sentence = "A revert ends within 90 minutes in which nobody interferes and no pod comes, even if it cannot be done."
+    sentence = "A revert that a policy or an Intent continues ends within 90 minutes in which nobody interferes and no pod comes, even if it cannot be done."
 
     def __init__(self, state: RunState) -> None:
         super().__init__(state)
@@ -221,7 +221,7 @@ class RevertsEnd(Invariant):
                 self._lasted.pop(key, None)
                 continue
             makes_progress = any(pod.ready and pod.created >= since for pod in workload.pods.values())
-            if makes_progress or self.state.is_disturbed(key):
+            if makes_progress or self.state.is_disturbed(key) or not self.state.is_continued(key):
                 continue
             self._lasted[key] = self._lasted.get(key, 0.0) + self.state.spec.step
             self._check(key)

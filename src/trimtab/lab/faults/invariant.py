@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from trimtab.api.optimizationpolicy import PolicyMode
 from trimtab.kube.kinds.policies import Policy
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.kube.rest.resources import Resource
@@ -92,6 +93,27 @@ class RunState:
             for fault in self.injector.list_started(kind)
             for each in self.injector.period(fault)
         )
+
+    def is_continued(self, key: WorkloadKey) -> bool:
+        """Return whether an Intent or a policy continues a change of a workload, by what a process knows."""
+        intents = any(find_controlling_intent(replica, key) for replica in self.replicas())
+        return intents or self.is_managed(key)
+
+    def is_managed(self, key: WorkloadKey) -> bool:
+        """Return whether a valid policy lets the operator change a workload, by what a process knows."""
+        config = self.config()
+        if config.dry_run:
+            return False
+        for replica in self.replicas():
+            workload = replica.process.operator.cluster_state.get(key)
+            policy = find_policy(replica, workload) if workload else None
+            if (
+                policy
+                and policy.spec.mode is PolicyMode.AUTO
+                and not config.limits.find_problems(policy.spec)
+            ):
+                return True
+        return False
 
     def find_replica(self, name: str) -> Replica | None:
         return next((each for each in self.replicas() if each.name == name), None)

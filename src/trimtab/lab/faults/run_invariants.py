@@ -7,7 +7,7 @@ from collections import Counter
 
 from trimtab.actuation.change_annotations import ChangeAnnotations, read_change_annotations
 from trimtab.actuation.resources import container_sizes, merge_sizes
-from trimtab.api.optimizationpolicy import PolicyMode
+from trimtab.api.optimizationpolicy import ChangePolicy
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.lab.faults.invariant import Invariant, RunState, find_controlling_intent, find_policy
 from trimtab.lab.faults.records import Write
@@ -26,7 +26,9 @@ QUIET_PERIOD = 8 * 3600.0
 MAX_QUIET_STARTS = 2
 """The number of changes of a workload in the quiet period that noise in its usage explains."""
 MAX_UNDAMPED_STARTS = 4
-"""The same under an Intent, whose KPIs have noise, and under a policy that follows each estimate: `changes.stabilization: 0s`."""
+"""The same under an Intent, whose KPIs have noise, and under a policy that follows each estimate."""
+ESTIMATE_PERIOD = 3600.0
+"""The seconds between two estimates of the default strategy."""
 MAX_CHANGE_AGE = 12 * 3600.0
 """The age in seconds that no change under way may have at the end."""
 
@@ -76,8 +78,8 @@ class NothingHalfDone(Invariant):
             change = annotations.change if annotations else None
             age = world.control_time - change.started if change else 0.0
             # Without a valid policy in mode Auto and without an Intent, a change stays as it is, as documented.
-            self.check(age <= MAX_CHANGE_AGE or not self._is_continued(key), key, change)
-            if change or not self._is_managed(key):
+            self.check(age <= MAX_CHANGE_AGE or not self.state.is_continued(key), key, change)
+            if change or not self.state.is_managed(key):
                 continue
             # Whoever resized some of the pods of a workload that has no size from the operator keeps what they wrote.
             others = self.state.injector.list_started("other-resizes-pods")
@@ -89,25 +91,6 @@ class NothingHalfDone(Invariant):
                 continue
             sizes = {pod.containers for pod in workload.pods.values() if pod.ready}
             self.check(len(sizes) <= 1, key, "has pods of", len(sizes), "sizes")
-
-    def _is_continued(self, key: WorkloadKey) -> bool:
-        intents = any(find_controlling_intent(replica, key) for replica in self.state.replicas())
-        return intents or self._is_managed(key)
-
-    def _is_managed(self, key: WorkloadKey) -> bool:
-        config = self.state.config()
-        if config.dry_run:
-            return False
-        for replica in self.state.replicas():
-            workload = replica.process.operator.cluster_state.get(key)
-            policy = find_policy(replica, workload) if workload else None
-            if (
-                policy
-                and policy.spec.mode is PolicyMode.AUTO
-                and not config.limits.find_problems(policy.spec)
-            ):
-                return True
-        return False
 
 
 class QuietInTheEnd(Invariant):
@@ -147,7 +130,7 @@ class QuietInTheEnd(Invariant):
                 return MAX_UNDAMPED_STARTS
             workload = replica.process.operator.cluster_state.get(key)
             policy = find_policy(replica, workload) if workload else None
-            if policy and not policy.spec.changes.stabilization.seconds:
+            if policy and _follows_estimates(policy.spec.changes):
                 return MAX_UNDAMPED_STARTS
         return MAX_QUIET_STARTS
 
@@ -214,6 +197,16 @@ class NotWorseThanNothing(Invariant):
             and scenario.demand.memory[-1, each.demand_series] * most > limit
             for each in self.state.world.workloads[key].spec.containers
         )
+
+
+def _follows_estimates(changes: ChangePolicy) -> bool:
+    """Return whether nothing but the strategy itself damps changes.
+
+    The strategy `trimtab` sizes for each hour by the same hour of former days, so that bursts of the day before still
+    move its estimates by some percent; a stabilization of no longer than an hour does not span two of them.
+    """
+    stabilization = changes.stabilization.seconds
+    return not stabilization or (not changes.minimum and stabilization <= ESTIMATE_PERIOD)
 
 
 def _is_rollout_of_others(workload: SimulatedWorkload, annotations: ChangeAnnotations) -> bool:

@@ -9,6 +9,7 @@ from typing import ClassVar
 from trimtab.actuation.change_annotations import Phase, read_change_annotations
 from trimtab.actuation.decide.stalls import is_crash_looping
 from trimtab.actuation.hold import read_hold
+from trimtab.actuation.resources import Sizes
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec, PolicyMode
 from trimtab.kube.kinds.pod_requests import qos_class
 from trimtab.kube.kinds.pods import Resources
@@ -18,6 +19,7 @@ from trimtab.lab.faults.records import Write
 from trimtab.lab.faults.worlds import CURRENT_KUBERNETES
 from trimtab.lab.simulator.objects import SimulatedPod, SimulatedWorkload
 from trimtab.lab.simulator.physics import KILLED_BY_LIMIT, UNSCHEDULED
+from trimtab.sizing.policy_rules import PolicyRules
 
 DAY = 86400.0
 _NO_DELAY = ("demand-", "memory-", "usage-", "source-", "store-", "kpi-", "guardrail-")
@@ -116,21 +118,32 @@ class BoundsKept(Invariant):
 
 class AllocatableKept(Invariant):
     name = "allocatable-kept"
-    sentence = "No pod is raised beyond what the largest node has."
+    sentence = (
+        "No pod is raised beyond what the largest node has, unless a revert restores a size of somebody else."
+    )
 
     def on_write(self, write: Write) -> None:
         if write.verb != "resize":
             return
         nodes = self.state.world.nodes
-        before, after = (
+        *known, after = (
             Resources.total(each.with_implied_requests() for each in sizes.values())
-            for sizes in (write.before, write.after)
+            for sizes in (write.before, self._find_restored_size(write), write.after)
         )
-        for old, new, most in (
-            (before.cpu_request or 0, after.cpu_request or 0, int(nodes.allocatable_cpu.max())),
-            (before.memory_request or 0, after.memory_request or 0, int(nodes.allocatable_memory.max())),
-        ):
-            self.check(new <= max(old, most), "above", most, write)
+        cpu, memory = int(nodes.allocatable_cpu.max()), int(nodes.allocatable_memory.max())
+        most_cpu = max(cpu, *(each.cpu_request or 0 for each in known))
+        most_memory = max(memory, *(each.memory_request or 0 for each in known))
+        self.check((after.cpu_request or 0) <= most_cpu, "above", cpu, write)
+        self.check((after.memory_request or 0) <= most_memory, "above", memory, write)
+
+    def _find_restored_size(self, write: Write) -> Sizes:
+        """Return the size to which a revert puts a pod back, or none."""
+        workload = self.state.world.workloads.get(write.workload)
+        annotations = read_change_annotations(workload.to_record()) if workload else None
+        change = annotations.change if annotations else None
+        if write.pod is None or change is None or change.phase is not Phase.REVERTING:
+            return {}
+        return change.previous_size(write.pod)
 
 
 class MemoryInUseKept(Invariant):
@@ -340,6 +353,7 @@ class ReliefComesSoon(Invariant):
             return False
         return (
             policy.spec.mode is PolicyMode.AUTO
+            and PolicyRules.from_spec(policy.spec).for_container(name).memory.is_controlled
             and policy.spec.update_strategy.allow_in_place_resize
             and not config.dry_run
             and not config.limits.find_problems(policy.spec)
