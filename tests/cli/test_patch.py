@@ -160,6 +160,23 @@ def test_patch_learns_namespaces_from_the_whole_repository(
     assert (folder / "helmrelease.yaml").read_text() != RELEASE
 
 
+@pytest.mark.parametrize("verbose", [False, True])
+def test_patch_combines_the_workloads_that_no_file_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], *, verbose: bool
+) -> None:
+    (tmp_path / "web.yaml").write_text(MANIFEST)
+    changes = [change(), *(change(f"api-{number}") for number in range(1200))]
+    assert _edit_manifests([tmp_path], changes, write=True, verbose=verbose) == 0
+    lines = capsys.readouterr().err.splitlines()
+    if verbose:
+        assert len(lines) == 1200
+        assert "Deployment shop/api-1199: skipped: no file has its manifest; add it with --file" in lines[-1]
+    else:
+        (line,) = lines
+        assert "1,200 skipped: no file has its manifest; add it with --file: Deployment shop/api-0, " in line
+        assert line.endswith("Deployment shop/api-2 and 1,197 more; --verbose names all")
+
+
 def test_patch_exits_with_one_for_ambiguous_values(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

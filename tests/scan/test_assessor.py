@@ -108,6 +108,26 @@ def test_scan_says_that_the_operator_learns_before_it_lowers(hours: float, state
 
 
 @pytest.mark.parametrize(
+    ("restarted", "hours", "stated"),
+    [
+        (("cpu", "memory"), 10, "learning: 10 of 24 h observed; nothing is lowered before"),
+        (("memory",), 10, "memory: learning: 10 of 24 h observed; nothing is lowered before"),
+        (("memory",), 3, "learning: 3 of 24 h observed; nothing is lowered in the first 4 h"),
+        (("cpu", "memory"), 25, ""),
+    ],
+)
+def test_scan_says_that_decreases_wait_a_day_where_the_resize_policy_restarts(
+    restarted: tuple[str, ...], hours: float, stated: str
+) -> None:
+    policy = [{"resourceName": name, "restartPolicy": "RestartContainer"} for name in restarted]
+    app = {**APP, "resizePolicy": policy}
+    db = workload("db", resource=STATEFUL_SETS, containers=(app,))
+    finding = assess(state_with(db, pod("db-0", app=app)), db, memory=1e6, days=hours / 24)
+    assert isinstance(finding, WorkloadFinding)
+    assert finding.operator_obstacle == stated
+
+
+@pytest.mark.parametrize(
     ("resources", "qos"),
     [
         ({}, "BestEffort"),

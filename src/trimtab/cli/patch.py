@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -39,6 +40,10 @@ from trimtab.scan.patches.repository import (
     update_component,
 )
 
+_SKIPPED = ": skipped: "
+_NAMED = 3
+"""The number of skipped workloads that are named each."""
+
 Format = Literal["kubectl", "strategic", "kustomize", "helm", "manifests"]
 
 
@@ -54,6 +59,7 @@ def patch(
     dry_run: Literal["none", "server"] = "none",
     yes: Annotated[bool, Parameter(name=["--yes", "-y"])] = False,
     force: bool = False,
+    verbose: bool = False,
     selection: WorkloadSelection = WorkloadSelection(),  # noqa: B008 - it is frozen
     scan_options: ScanOptions = ScanOptions(),  # noqa: B008 - it is frozen
 ) -> int:
@@ -103,6 +109,8 @@ def patch(
     force
         Include workloads with less than an hour of usage. With --apply, also take over fields that another manager
         owns, such as a GitOps tool.
+    verbose
+        Name each workload that no file has, instead of their number and the first ones.
     """
     _reject_conflicts(form, directory, file, apply=apply, helm_path=bool(helm_path), chart=chart, write=write)
     if not apply and (dry_run != "none" or yes):
@@ -124,9 +132,9 @@ def patch(
     if apply:
         return _apply(changes, selection, scan_options, dry_run=dry_run == "server", yes=yes, force=force)
     if form == "helm":
-        return _edit_helm(file, changes, paths, chart, write=write)
+        return _edit_helm(file, changes, paths, chart, write=write, verbose=verbose)
     if form == "manifests":
-        return _edit_manifests(file, changes, write=write)
+        return _edit_manifests(file, changes, write=write, verbose=verbose)
     return _write_patches(_filter_possible(changes), form, directory)
 
 
@@ -227,12 +235,12 @@ class _SourceFiles:
         except TrimtabError as error:
             self.unreadable.append(str(error))
 
-    def finish(self, edits: FileEdits, *, write: bool) -> int:
+    def finish(self, edits: FileEdits, *, write: bool, verbose: bool) -> int:
         """Show or write what changed, and report the rest; 1 if something was not certain."""
         edits.ambiguous = [*self.unreadable, *edits.ambiguous]
         with ignore_closed_pipe():
             _write_edits(self.files, {Path(path): text for path, text in edits.files.items()}, write=write)
-        return _report(edits)
+        return _report(edits, verbose=verbose)
 
 
 def _read_sources(
@@ -264,6 +272,7 @@ def _edit_helm(
     chart: str | None,
     *,
     write: bool,
+    verbose: bool = False,
 ) -> int:
     kinds = [kind.encode() for kind in KINDS]
     sources = _read_sources(given, lambda content: any(kind in content for kind in kinds), write=write)
@@ -283,10 +292,12 @@ def _edit_helm(
         builds=repositories.find_builds,
         named=sources.named,
     )
-    return sources.finish(edits, write=write)
+    return sources.finish(edits, write=write, verbose=verbose)
 
 
-def _edit_manifests(given: Sequence[Path], changes: Sequence[ResourceChange], *, write: bool) -> int:
+def _edit_manifests(
+    given: Sequence[Path], changes: Sequence[ResourceChange], *, write: bool, verbose: bool = False
+) -> int:
     # A kustomization may put a prefix before a name, or a suffix behind it, but never changes a container's.
     names = {name.encode() for change in changes for name in change.after}
     sources = _read_sources(
@@ -302,13 +313,31 @@ def _edit_manifests(given: Sequence[Path], changes: Sequence[ResourceChange], *,
         again = edit(effective)
         again.ambiguous, again.notices = edits.ambiguous, edits.notices
         edits = again
-    return sources.finish(edits, write=write)
+    return sources.finish(edits, write=write, verbose=verbose)
 
 
-def _report(edits: FileEdits) -> int:
-    for line in [*edits.notices, *edits.not_found, *edits.ambiguous]:
+def _report(edits: FileEdits, *, verbose: bool = False) -> int:
+    not_found = edits.not_found if verbose else _group_skipped(edits.not_found)
+    for line in [*edits.notices, *not_found, *edits.ambiguous]:
         print_message(line)
     return int(bool(edits.ambiguous))
+
+
+def _group_skipped(lines: Sequence[str]) -> list[str]:
+    """Combine the lines of many skipped workloads with the same reason into one, with their number and the first names."""
+    by_reason: defaultdict[str, list[str]] = defaultdict(list)
+    for line in lines:
+        by_reason[line.partition(_SKIPPED)[2]].append(line)
+    # One folder of a monorepo has few of a cluster's workloads: a line for each would hide what was edited.
+    grouped: list[str] = []
+    for reason, skipped in by_reason.items():
+        if not reason or len(skipped) <= _NAMED:
+            grouped += skipped
+            continue
+        names = ", ".join(line.partition(_SKIPPED)[0] for line in skipped[:_NAMED])
+        more = f"{names} and {len(skipped) - _NAMED:,} more; --verbose names all"
+        grouped.append(f"{len(skipped):,} skipped: {reason}: {more}")
+    return grouped
 
 
 def _read(path: Path) -> str:

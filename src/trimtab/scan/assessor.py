@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import msgspec
 
 from trimtab.actuation.effective_size import PodSync, effective_containers
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec, PolicyMode, UpdateStrategy
-from trimtab.api.quantity import format_short, format_step
+from trimtab.api.quantity import ResourceName, format_short, format_step
 from trimtab.kube.kinds.pod_requests import BEST_EFFORT, qos_class
 from trimtab.kube.kinds.pods import Container, Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
@@ -162,7 +162,7 @@ class Assessor:
             if policy
             else (intent and f"Intent {intent} controls its size")
             or _find_operator_obstacle(workload, containers)
-            or _find_young(containers, [each.evidence for each in observed.values()]),
+            or _find_young(containers, {name: each.container for name, each in observed.items()}),
             intent=intent,
             policy=self._describe_policy(policy) if policy else None,
         )
@@ -330,16 +330,29 @@ def _find_operator_obstacle(workload: Workload, containers: Sequence[ContainerFi
     )
 
 
-def _find_young(containers: Sequence[ContainerFinding], evidence: Sequence[Evidence]) -> str:
-    """Return why the default policy would not lower anything yet, if the scan would."""
-    lowered = any(
-        (getattr(each.recommended, field) or 0) < (getattr(each.current, field) or 0)
-        for each in containers
-        for field in ("cpu_request", "memory_request")
-    )
+def _find_young(findings: Sequence[ContainerFinding], containers: Mapping[str, Container]) -> str:
+    """Return why the default policy would not lower something yet, if the scan would."""
     rules = PolicyRules()
-    too_young = any(each.observed_seconds < first_decrease(each, rules) for each in evidence)
-    return describe_learning(evidence, rules) if lowered and too_young else ""
+    for each in sorted(findings, key=lambda each: each.evidence.observed_seconds):
+        lowered = [resource for resource in get_args(ResourceName) if _is_lowered(each, resource)]
+        # What restarts the container is changed once, after a day, and not at each step.
+        restarts = {name: containers[each.name].restarts_on_resize(name) for name in lowered}
+        waiting = [
+            name
+            for name in lowered
+            if each.evidence.observed_seconds < first_decrease(each.evidence, rules, restarts=restarts[name])
+        ]
+        if waiting:
+            learning = describe_learning(
+                [each.evidence], rules, restarts=all(restarts[name] for name in waiting)
+            )
+            return learning if waiting == lowered else f"{' and '.join(waiting)}: {learning}"
+    return ""
+
+
+def _is_lowered(finding: ContainerFinding, resource: ResourceName) -> bool:
+    field = f"{resource}_request"
+    return (getattr(finding.recommended, field) or 0) < (getattr(finding.current, field) or 0)
 
 
 def _raise_to_safe_size(
