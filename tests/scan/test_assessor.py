@@ -208,7 +208,9 @@ def test_assessor_recommends_more_than_limit_of_oom_kill(strategy: str, reported
     (container,) = found.containers
     assert container.risks == ("OOM",)
     should = container.recommendation.resources
-    assert 1229 * MIB <= (should.memory_limit or 0) <= 1280 * MIB
+    # The default strategy gives half more after a kill that it has just learned of.
+    most = 1536 if strategy == "trimtab" and reported_by == "pod" else 1280
+    assert 1229 * MIB <= (should.memory_limit or 0) <= most * MIB
     assert should.memory_request == should.memory_limit
     assert sum(each.count for each in container.evidence.kills) == 1
 
