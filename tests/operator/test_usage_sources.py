@@ -1,17 +1,21 @@
 """The usage sources of the operator: those of the configuration, and those with the Secret of a policy."""
 
+import asyncio
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
 
+from harness.usage_settings import refuse_tokens
 from trimtab.kube.rest.client import Client
 from trimtab.operator import usage_sources
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.usage_sources import UsageSources
 from trimtab.store import Store
 from trimtab.testing import ScriptedSource, steady
+from trimtab.usage.errors import UsageError
 from trimtab.usage.prometheus.source import Prometheus
+from trimtab.usage.source import UsageQuery
 
 
 async def test_usage_sources_open_one_with_the_secret_of_a_policy_at_its_first_use(
@@ -41,6 +45,9 @@ async def test_usage_sources_open_one_with_the_secret_of_a_policy_at_its_first_u
         assert f"token_file ({tmp_path}/team-a/token): cannot be read" in health.detail + health.advice
 
 
+CANCELLED, BUILD = "be cancelled", "build"
+
+
 class FragileSource(ScriptedSource):
     """Records when it is opened and closed, and fails at both on demand."""
 
@@ -55,6 +62,8 @@ class FragileSource(ScriptedSource):
 
     async def __aenter__(self) -> Self:
         self._record("open")
+        if self._fails_to == CANCELLED:
+            raise asyncio.CancelledError
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -67,6 +76,8 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
 
     def build(provider: str, **settings: Any) -> FragileSource:
+        if settings.get("tenant") == BUILD:
+            raise RuntimeError(f"{provider} has no luck")
         return FragileSource(found, settings["url"], fails_to=settings.get("tenant") or "")
 
     monkeypatch.setattr(usage_sources, "source", build)
@@ -92,15 +103,66 @@ def fragile_config(folder: Path, **fails_to: str) -> OperatorConfig:
     )
 
 
-async def test_usage_sources_close_those_opened_before_one_that_fails(
+async def test_usage_sources_close_those_opened_before_a_cancellation(
     tmp_path: Path, client: Client, events: list[str]
 ) -> None:
-    config = fragile_config(tmp_path, b="open")
+    config = fragile_config(tmp_path, b=CANCELLED)
     async with Store.open(tmp_path / "trimtab.db") as store:
-        with pytest.raises(RuntimeError, match="http://b fails to open"):
+        with pytest.raises(asyncio.CancelledError):
             async with UsageSources(config, client=client, store=store):
                 pytest.fail("must not open")
     assert events == ["open http://a", "open http://b", "close http://a"]
+
+
+@pytest.mark.parametrize(
+    ("fails_to", "problem"), [("open", "http://a fails to open"), (BUILD, "prometheus has no luck")]
+)
+async def test_usage_sources_do_not_open_without_the_default_source(
+    tmp_path: Path, client: Client, events: list[str], fails_to: str, problem: str
+) -> None:
+    config = fragile_config(tmp_path, a=fails_to)
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        with pytest.raises(RuntimeError, match=problem):
+            async with UsageSources(config, client=client, store=store):
+                pytest.fail("must not open")
+    assert "open http://b" not in events
+
+
+async def test_usage_sources_open_the_others_although_one_fails(
+    tmp_path: Path, client: Client, events: list[str]
+) -> None:
+    config = fragile_config(tmp_path, b="open", c=BUILD)
+    async with (
+        Store.open(tmp_path / "trimtab.db") as store,
+        UsageSources(config, client=client, store=store) as sources,
+    ):
+        assert list(sources) == ["", "b", "c"]
+        with pytest.raises(RuntimeError, match="http://b fails to open"):
+            await sources.open("b")
+        await sources.open("c")
+        with pytest.raises(UsageError, match=r"source c cannot be used: .*no luck.*; correct the source"):
+            await sources["c"].read(UsageQuery.last(60.0, now=1e9, step=60.0))
+        events.clear()
+    assert events == ["close http://a"]
+
+
+async def test_usage_sources_stand_in_for_one_whose_secret_does_not_fit(
+    tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse_tokens(monkeypatch)
+    config = fragile_config(tmp_path)
+    async with (
+        Store.open(tmp_path / "trimtab.db") as store,
+        UsageSources(config, client=client, store=store) as sources,
+    ):
+        found = sources["prometheus:team-a"]
+        health = await found.check()
+        assert not health.ok
+        assert "the usage source prometheus with Secret team-a cannot be used" in health.detail
+        assert "correct the keys of Secret team-a" in health.advice
+        assert found.capabilities.history  # else containers would never get theirs
+        with pytest.raises(UsageError, match="team-a cannot be used"):
+            await found.estimate_cost(UsageQuery.last(60.0, now=1e9, step=60.0))
 
 
 async def test_usage_sources_close_all_although_one_fails_to_close(

@@ -32,6 +32,7 @@ from trimtab.recommender.source_ingester import IngestSchedule
 from trimtab.store import Store
 from trimtab.testing import Script, ScriptedSource, steady
 from trimtab.timing import Backoff
+from trimtab.usage.source import Source
 from trimtab.usage.usage import PodContainer
 
 BRISK = WatchTimeouts(backoff=Backoff(first=0.05, ceiling=0.2))
@@ -71,7 +72,7 @@ class Office:
     namespace: str
     folder: Path
     source: ScriptedSource
-    others: dict[str, ScriptedSource] = field(default_factory=dict)
+    others: dict[str, Source[Any]] = field(default_factory=dict)
     """Sources of other names."""
     metrics: Metrics = field(default_factory=Metrics)
     settings: dict[str, Any] = field(default_factory=dict)
@@ -104,7 +105,7 @@ class Office:
                     cluster=lambda kinds: KubeCluster(self.client, events, kinds=kinds),
                     features=ServerFeatures(self.client),
                     events=events,
-                    sources={DEFAULT_SOURCE: self.source} | self.others,
+                    sources={DEFAULT_SOURCE: self.source, **self.others},
                     store=store,
                     config=config,
                     metrics=self.metrics,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from harness.e2e.informer_probe import eventually
 from harness.e2e.leader import Office, deployment, office
@@ -37,6 +38,7 @@ from trimtab.store import Store
 from trimtab.testing import ScriptedSource, steady
 from trimtab.usage.errors import SourceUnavailable
 from trimtab.usage.source import UsageQuery
+from trimtab.usage.unavailable import UnavailableSource
 from trimtab.usage.usage import Usage
 
 
@@ -601,6 +603,26 @@ async def test_leader_reads_usage_from_the_source_that_a_policy_names(work: Offi
             lambda found: condition(found, "MetricsAvailable")["status"] == "True" and cpu(found) == "240m",
             what="web is learned of from the usual source",
         )
+
+
+async def test_leader_goes_on_beside_a_source_that_cannot_be_built(work: Office) -> None:
+    work.others["live"] = UnavailableSource("the source live cannot be used", advice="correct its settings")
+    work.configure(additionalMetricsSources=[{"name": "live", "provider": "metrics-server"}])
+    await work.write_policy(mode="Recommend", metricsConfig={"minimumHistory": "1m", "provider": "live"})
+    with capture_logs() as logs:
+        async with work.leading():
+            status = await work.until(
+                lambda found: condition(found, "MetricsAvailable").get("status") == "False",
+                what="its source cannot be used",
+            )
+            assert (
+                condition(status, "MetricsAvailable")["message"]
+                == "the source live cannot be used; correct its settings"
+            )
+            await work.write_policy(mode="Recommend")
+            await work.until(is_recommended, what="web is recommended a size by the usual source")
+    (logged,) = [each for each in logs if each["event"] == "policies.usage_unknown"]
+    assert (logged["policies"], logged["source"]) == (f"{work.namespace}/p", "live")
 
 
 async def test_leader_writes_a_status_after_all_workloads_were_reconciled(

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from harness.usage_settings import refuse_tokens
 from trimtab.api import OptimizationPolicy
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.kube.kinds.policies import Policy
@@ -98,6 +99,18 @@ def test_validation_permits_a_secret_in_the_namespace_of_the_operator_only() -> 
     live = config(namespace="shop", metricsSource={"provider": "metrics-server"})
     (problem,) = review_policy(policy(spec), others=(), config=live).problems
     assert "the source metrics-server takes no credentials" in problem
+
+
+def test_validation_rejects_a_secret_that_the_settings_of_the_source_forbid(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refuse_tokens(monkeypatch)
+    given = policy({"metricsConfig": {"secret": "team-a"}})
+    (problem,) = review_policy(given, others=(), config=config(namespace="shop")).problems
+    assert problem == (
+        "spec.metricsConfig.secret: the source prometheus cannot use Secret 'team-a': a token does not go with the other "
+        "settings; correct the Secret's keys, or name another one"
+    )
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,15 @@ class MetricsSource(ApiModel):
         )
 
     @property
+    def settings_problem(self) -> str:
+        """The reason why the settings are invalid, as they may be with the credentials of a Secret; empty if they are not."""
+        try:
+            SOURCES.parse_settings(self.provider, self.settings)
+        except Exception as error:  # noqa: BLE001 - a plugin may raise anything
+            return str(error) if isinstance(error, TrimtabError) else repr(error)
+        return ""
+
+    @property
     def shortest_step(self) -> float:
         """The seconds below which a step of this source would often have no sample."""
         kind = SOURCES.load_type(self.provider)

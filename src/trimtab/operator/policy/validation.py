@@ -123,9 +123,15 @@ def check_source(
             f"spec.metricsConfig.secret: only a policy in namespace {config.namespace} may name a Secret; "
             f"create the policy there, or remove {secret!r}"
         )
-    elif secret and not config.find_source(name).takes_credentials:
-        provider = name.partition(SECRET_SEPARATOR)[0]
-        yield f"spec.metricsConfig.secret: the source {provider} takes no credentials; remove {secret!r}"
+    elif secret:
+        source, provider = config.find_source(name), name.partition(SECRET_SEPARATOR)[0]
+        if not source.takes_credentials:
+            yield f"spec.metricsConfig.secret: the source {provider} takes no credentials; remove {secret!r}"
+        elif problem := source.settings_problem:
+            yield (
+                f"spec.metricsConfig.secret: the source {provider} cannot use Secret {secret!r}: {problem}; "
+                "correct the Secret's keys, or name another one"
+            )
 
 
 def _check_guardrail(policy: OptimizationPolicy, config: OperatorConfig) -> Iterator[str]:

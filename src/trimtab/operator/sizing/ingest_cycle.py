@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from functools import cache
 
+import structlog
+
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.operator.cluster_state import (
     ClusterState,
@@ -34,6 +36,11 @@ from trimtab.recommender.workload import (
 )
 from trimtab.sizing.recommendation import Recommendation
 from trimtab.usage.pod_ownership import WorkloadContainer
+
+log = structlog.get_logger(__name__)
+
+_MAX_NAMED = 10
+"""The maximum number of policies that a message names."""
 
 
 def record_usage_ratios(
@@ -113,7 +120,7 @@ class IngestCycle:
                 container = TrackedContainer(spec, workload.created, count_containers_per_pod(workload, pods))
                 tracked |= dict.fromkeys(list_sized_containers(workload, pods), container)
         # The statuses of policies report both, and nothing else enqueues them when a source fails or recovers.
-        before = self._recommender.errors_by_source, self._recommender.unsampled
+        errors_before, unsampled_before = self._recommender.errors_by_source, self._recommender.unsampled
         new = await self._recommender.ingest(
             now,
             tracked=tracked,
@@ -126,9 +133,11 @@ class IngestCycle:
         # interval later.
         for key in {name.workload for name in new}:
             self._enqueue(key)
-        if (self._recommender.errors_by_source, self._recommender.unsampled) != before:
+        errors = self._recommender.errors_by_source
+        if errors != errors_before or self._recommender.unsampled != unsampled_before:
             for policy in cluster_state.policies:
                 self._status_writer.enqueue(policy.key)
+        self._log_affected_policies(errors.items() - errors_before.items())
 
         # Both the ratios and the costs ask for each container.
         @cache
@@ -149,6 +158,23 @@ class IngestCycle:
         for policy in cluster_state.policies:
             if str(policy) in changed:
                 self._status_writer.enqueue(policy.key)
+
+    def _log_affected_policies(self, errors: Iterable[tuple[str, str]]) -> None:
+        """Log which policies have no usage because of these new errors of sources."""
+        for source, error in errors:
+            policies = [
+                str(policy)
+                for policy in self._cluster_state.policies
+                if self._policy_resolver.resolve_policy(policy).strategy_spec.source == source
+            ]
+            if policies:
+                log.warning(
+                    "policies.usage_unknown",
+                    source=self._recommender.ingesters[source].name,
+                    policies=", ".join(policies[:_MAX_NAMED]),
+                    count=len(policies),
+                    error=error,
+                )
 
     def _latest_usage(
         self, name: WorkloadContainer, tracked: Mapping[WorkloadContainer, TrackedContainer]
