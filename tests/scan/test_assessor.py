@@ -215,6 +215,32 @@ def test_assessor_recommends_more_than_limit_of_oom_kill(strategy: str, reported
     assert sum(each.count for each in container.evidence.kills) == 1
 
 
+def test_assessor_keeps_recent_memory_of_throttled_container() -> None:
+    """The operator keeps the highest target of the last day; that the CPU is throttled makes no memory free."""
+
+    def recommended_memory(throttled: float) -> int | None:
+        app = {**APP, "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1"}}}
+        db = workload("db", resource=STATEFUL_SETS, containers=(app,))
+        state = state_with(db, pod("db-0", app=app))
+        sizing = StrategySpec.from_settings("percentile", {"window": 4 * 3600.0})
+        model = UsageModel(state, {sizing: [db]}, now=NOW)
+        steps = int(2 * DAY / STEP)
+        # The large memory usage ended ten hours ago: it is in the recent targets, but not in the window.
+        memory = np.full((steps + 1, 1), 100.0 * MIB)
+        memory[steps - int(12 * 3600 / STEP) : steps - int(10 * 3600 / STEP)] = 500.0 * MIB
+        share = np.full_like(memory, throttled)
+        usage = Usage(
+            (PodContainer("shop", "db-0", "app"),), NOW - steps * STEP, STEP, memory * 1e-9, memory, share
+        )
+        model.observe_usage(usage, until=NOW)
+        found = Assessor(state, model, {"percentile": sizing}, ResourcePrices(), "example", NOW).assess(db)
+        assert isinstance(found, WorkloadFinding)
+        assert found.containers[0].risks == (("throttling",) if throttled else ())
+        return found.containers[0].recommended.memory_request
+
+    assert recommended_memory(0.9) == recommended_memory(0.0)
+
+
 @pytest.mark.parametrize("strategy", ["trimtab", "vpa", "percentile"])
 def test_assessor_raises_memory_near_its_limit_by_the_rule_of_the_operator(strategy: str) -> None:
     peak = 0.99 * (1 << 30)

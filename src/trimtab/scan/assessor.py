@@ -41,7 +41,7 @@ from trimtab.sizing.evidence import (
     needed_memory,
 )
 from trimtab.sizing.policy_rules import PolicyRules, SafetyDefaults, describe_qos_obstacle
-from trimtab.sizing.proposal import Proposal, ResourceTarget
+from trimtab.sizing.proposal import Proposal
 from trimtab.sizing.recommendation import Factor, Recommendation
 from trimtab.sizing.strategy import STRATEGIES
 from trimtab.usage.pod_ownership import WorkloadContainer
@@ -370,10 +370,11 @@ def _raise_to_safe_size(
         least = format_step("memory", safe)
         detail = f"at least {least} by its peak and OOM kills, instead of the strategy's {format_short('memory', memory)}"
         memory, facts = safe, (*facts, Factor("OOM risk", detail, "usage"))
+    # The recent targets stay: a risk must not make the other resource smaller.
     return msgspec.structs.replace(
         proposal,
-        cpu=ResourceTarget(cpu, cpu, cpu),
-        memory=ResourceTarget(memory, memory, memory),
+        cpu=msgspec.structs.replace(proposal.cpu, lower=cpu, upper=cpu),
+        memory=msgspec.structs.replace(proposal.memory, target=memory, lower=memory, upper=memory),
         facts=facts,
     )
 

@@ -56,6 +56,12 @@ class ContainerFinding:
         return self.recommendation.target
 
     @property
+    def next_step(self) -> Resources | None:
+        """The first change towards the recommendation; None if one change is enough, or no policy limits changes."""
+        step = self.recommendation.resources
+        return None if step == self.recommended else step
+
+    @property
     def has_changes(self) -> bool:
         return self.recommended != self.current
 

@@ -54,9 +54,13 @@ class ResourceTarget(msgspec.Struct, frozen=True, gc=False):
     leaves_autoscaled: bool = False
     """True if the strategy does not size a resource by whose utilization an HPA scales."""
 
-    def raise_to_recent(self) -> ResourceTarget:
-        """Return the highest recent target with proportional bounds, for consumers that follow every number."""
-        highest = max(self.recent, default=0.0)
+    def raise_to_recent(self, *, restarts: bool = True) -> ResourceTarget:
+        """Return the highest recent target with proportional bounds, for consumers that follow every number.
+
+        Without restarts, a target that covers the stabilization window itself stays, as it does under a policy.
+        """
+        stays = self.covers_stabilization and not restarts
+        highest = 0.0 if stays else max(self.recent, default=0.0)
         if not highest > self.target > 0:
             return self
         share = highest / self.target

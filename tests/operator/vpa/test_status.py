@@ -105,6 +105,21 @@ def test_vpa_status_has_a_proposal_with_its_bounds() -> None:
     assert found["observedGeneration"] == 1
 
 
+def test_vpa_target_is_rounded_as_under_a_policy() -> None:
+    found = container_recommendations(status(vpa(), web=proposal(cpu=238.6)))["web"]
+    assert (found["target"]["cpu"], found["lowerBound"]["cpu"]) == ("240m", "120m")
+
+
+@pytest.mark.parametrize(("mode", "gets"), [("Off", "100m"), ("Initial", "500m")])
+def test_vpa_that_restarts_no_pods_gets_the_target_of_a_strategy_that_covers_the_day(
+    mode: str, gets: str
+) -> None:
+    lasting = ResourceTarget(100.0, 80.0, 120.0, recent=(100.0, 500.0), covers_stabilization=True)
+    of_mode = msgspec.structs.replace(vpa(), updates_pods=mode != "Off")
+    found = container_recommendations(status(of_mode, web=Proposal(cpu=lasting, strategy="trimtab")))
+    assert found["web"]["target"]["cpu"] == gets
+
+
 def test_vpa_status_has_the_highest_proposal_of_the_day() -> None:
     night = ResourceTarget(100.0, 80.0, 120.0, recent=(100.0, 90.0, 500.0, 0.0))
     morning = ResourceTarget(600.0, 480.0, 720.0, recent=(500.0, 90.0))

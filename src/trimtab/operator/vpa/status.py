@@ -122,7 +122,7 @@ def _build_recommendations(
     found = []
     for name in sorted(names):
         policy = vpa.container_policy(name)
-        asked = _ResourceTargets.choose(proposals.get(name), before.get(name, {}))
+        asked = _ResourceTargets.choose(proposals.get(name), before.get(name, {}), restarts=vpa.updates_pods)
         entry = _build_entry(asked, policy, containers.get(name))
         if not policy.is_off and entry["target"]:
             found.append({"containerName": name, **entry})
@@ -136,10 +136,15 @@ class _ResourceTargets(NamedTuple):
     memory: ResourceTarget
 
     @classmethod
-    def choose(cls, proposal: Proposal | None, before: Mapping[str, Any]) -> _ResourceTargets:
+    def choose(
+        cls, proposal: Proposal | None, before: Mapping[str, Any], *, restarts: bool
+    ) -> _ResourceTargets:
         # The VPA's updater follows every number, and would release at night what the morning needs.
         cpu, memory = (
-            (proposal.cpu.raise_to_recent(), proposal.memory.raise_to_recent())
+            (
+                proposal.cpu.raise_to_recent(restarts=restarts),
+                proposal.memory.raise_to_recent(restarts=restarts),
+            )
             if proposal
             else (ResourceTarget(), ResourceTarget())
         )
@@ -175,10 +180,10 @@ def _build_entry(
     resource: ResourceName
     for resource in ("cpu", "memory"):
         ask: ResourceTarget = getattr(targets, resource)
-        if resource == "memory":
-            ask = ResourceTarget(
-                _round_up_memory(ask.target), _round_up_memory(ask.lower), _round_up_memory(ask.upper)
-            )
+        # As policies round, so that a workload with both has one target.
+        ask = ResourceTarget(
+            _round_up(resource, ask.target), _round_up(resource, ask.lower), _round_up(resource, ask.upper)
+        )
         if resource not in policy.controlled_resources or not math.isfinite(ask.target):
             continue
         least, most = getattr(policy.min_allowed, resource), getattr(policy.max_allowed, resource)
@@ -198,9 +203,9 @@ def _clamp(amount: float, least: int | None, most: int | None) -> float:
     return most if most is not None and amount > most else amount
 
 
-def _round_up_memory(amount: float) -> float:
-    """Round memory up to a whole MiB, which is easier to read than bytes."""
-    return round_up("memory", math.ceil(amount)) if math.isfinite(amount) else amount
+def _round_up(resource: ResourceName, amount: float) -> float:
+    """Round up to an amount that is easy to read."""
+    return round_up(resource, math.ceil(amount)) if math.isfinite(amount) else amount
 
 
 def _format_amount(resource: ResourceName, amount: float) -> str:

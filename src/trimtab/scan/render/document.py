@@ -125,6 +125,7 @@ def _container_record(found: ContainerFinding) -> Document:
         "savingMonth": _round_cents(found.saving),
         "resources": to_manifest(found.current),
         "recommended": to_manifest(found.recommended),
+        "nextStep": to_manifest(found.next_step) if found.next_step else None,
         "noChangeReason": found.recommendation.no_change_reason,
         "used": {"cores": round(found.usage.cpu / 1000, 4), "bytes": round(found.usage.memory)},
         "peak": {

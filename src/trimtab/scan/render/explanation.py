@@ -91,6 +91,11 @@ def _summarize(found: Explanation, each: ContainerExplanation) -> str:
         f"limit {format_change('memory', current.memory_limit, recommended.memory_limit)}",
         f"costs {money} more a month" if saving < 0 else f"saves {money} a month",
     ]
+    if step := each.container.next_step:
+        parts.append(
+            "in several changes, of which the next sets CPU to "
+            f"{format_short('cpu', step.cpu_request)} and memory to {format_short('memory', step.memory_request)}"
+        )
     if each.container.risks:
         parts.append(f"at risk of {' and '.join(each.container.risks)}")
     if each.container.recommendation.no_change_reason:
