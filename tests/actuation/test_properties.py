@@ -30,12 +30,12 @@ from trimtab.actuation.decide.observation import DesiredChange, Observation
 from trimtab.actuation.decide.transitions import next_actions
 from trimtab.actuation.executor import UNKNOWN_REQUESTER, ChangeExecutor, Requester
 from trimtab.actuation.hold import Hold
-from trimtab.actuation.resources import format_sizes, limit_memory_decrease
+from trimtab.actuation.resources import SizeLimits, Sizes, format_sizes, limit_memory_decrease
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, TemplateUpdate, WorkloadState
 from trimtab.kube.errors import Forbidden, Invalid, NotFound, Status
 from trimtab.kube.kinds.pod_requests import qos_class
-from trimtab.kube.kinds.pods import Resources
+from trimtab.kube.kinds.pods import ContainerTermination, Pod, Resources
 from trimtab.kube.rest.resources import CRON_JOBS, DAEMON_SETS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS
 
 QUICK = Canary(percent=50, observation=Duration.from_seconds(30), evidence_timeout=Duration.from_seconds(30))
@@ -106,6 +106,54 @@ def test_property_5_memory_decrease_safety(old: Resources, new: Resources, need:
     if safe.memory_limit is not None:
         assert (safe.memory_request or 0) <= safe.memory_limit
         assert old.memory_limit is not None or safe.memory_limit >= (need or 0)
+
+
+class NeedyWorld(World):
+    """A world that notes the resizes that take memory which containers have in effect and need."""
+
+    def __init__(self, size: Resources, *, need: int) -> None:
+        super().__init__(template={"web": size}, replicas=2)
+        self.need = need
+        self.taken: list[int] = []
+
+    async def resize(self, pod: Pod, sizes: Sizes) -> Pod:
+        in_effect = self.pods_by_name[pod.name].applied["web"].memory_limit or 0
+        wanted = sizes["web"].memory_limit or 0
+        if wanted < self.need <= in_effect:
+            self.taken.append(wanted)
+        return await super().resize(pod, sizes)
+
+    def _check_written_down(self, sizes: Sizes) -> None:
+        """Accept any size: a recorded one that is above the limits is given only within them."""
+
+
+memory_limits = st.integers(128, 4096).map(lambda amount: amount * MIB)
+
+
+@given(
+    old=memory_limits,
+    new=memory_limits,
+    need=memory_limits,
+    caps=st.lists(st.none() | memory_limits, min_size=10, max_size=10),
+    crash_at=st.integers(0, 30),
+)
+@example(old=1024 * MIB, new=4096 * MIB, need=3072 * MIB, caps=[None, 2048 * MIB] + 8 * [2048 * MIB], crash_at=30)
+def test_lowered_limits_take_no_memory_that_pods_need(
+    old: int, new: int, need: int, caps: list[int | None], crash_at: int
+) -> None:
+    """Below its limit, the size of a change was taken for one that is not in effect, and the need was not asked for."""
+    before, after = (Resources(500, None, amount, amount) for amount in (old, new))
+    world = NeedyWorld(before, need=need)
+    wanted = desired_change({"web": after}, needed_memory={"web": need}, canary=QUICK)
+    actuator = ChangeExecutor(world, world.records, may_write=lambda: True)
+    for step in range(30):
+        if step == crash_at:
+            for live in world.pods_by_name.values():
+                live.exits["web"] = ContainerTermination("Error", 1, world.now)
+        limited = replace(wanted, size_limits=SizeLimits(memory=caps[step // 3]))
+        run(actuator.reconcile(KEY, limited, now=world.now))
+        world.pass_time(10)
+    assert not world.taken
 
 
 @given(old=some_resources(), need=st.integers(0, 8192 * MIB))

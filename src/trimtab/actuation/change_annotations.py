@@ -192,7 +192,8 @@ class ChangeAnnotations(msgspec.Struct, frozen=True, kw_only=True):
         """Return the same state with all sizes that pods may get inside the limits.
 
         Those of a change under way stay if pods have as much already (`running`): lower limits would otherwise take
-        memory from pods unchecked, and a revert would not recognise them.
+        memory from pods unchecked. During a revert the new size stays in any case: it shows which pods had it, and
+        no pod gets it any more.
         """
         if limits == NO_LIMITS:
             return self
@@ -202,7 +203,9 @@ class ChangeAnnotations(msgspec.Struct, frozen=True, kw_only=True):
             change = msgspec.structs.replace(
                 change,
                 before=limits.clamp(change.before, template=own),
-                after=limits.clamp(change.after, template=own),
+                after=change.after
+                if change.phase is Phase.REVERTING
+                else limits.clamp(change.after, template=own),
                 pod_overrides={
                     uid: limits.clamp(sizes, template=own) for uid, sizes in change.pod_overrides.items()
                 },

@@ -77,7 +77,7 @@ RARE = {
             rejections={rejection_key("uid-web", AFTER): Rejection("it belongs to argocd", NOW)}
         ),
     ),
-    "LimitsLowered": observe(
+    "LimitsExceeded": observe(
         desired=replace(desired_change(), size_limits=SizeLimits(cpu=200)),
         change_annotations=ChangeAnnotations(change=change(Phase.PROMOTING)),
         pods=[pod(f"web-{n}", sizes=AFTER) for n in range(5)],

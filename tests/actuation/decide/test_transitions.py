@@ -48,7 +48,7 @@ from trimtab.actuation.change_annotations import (
     encode_change_annotations,
 )
 from trimtab.actuation.deadlines import DEADLINES
-from trimtab.actuation.decide.conflicts import LIMITS_LOWERED
+from trimtab.actuation.decide.conflicts import LIMITS_EXCEEDED
 from trimtab.actuation.decide.health import (
     HarmSignals,
     ThrottlingSample,
@@ -107,6 +107,16 @@ def step(
             wanted or desired_change(needed_memory={"web": 0}), pods=pods, on=on, now=now, local=local
         )
     )
+
+
+def test_abandoned_revert_gives_a_pod_without_a_node_no_more_than_the_limits() -> None:
+    """While a change is reverted, its size is not bounded: pods that had it are recognised by it."""
+    vast = {"web": Resources(50, None, 32 * MIB, 4096 * MIB)}
+    forged = change(
+        Phase.REVERTING, before={"web": SMALL}, after=vast, evicts_pods=True, abandoned_at=NOW, abandon_reason="no node"
+    )
+    found = step(forged, [pod("web-0", node="", created=NOW + 1)], wanted=limited())
+    assert [each.sizes["web"].memory_limit for each in found if isinstance(each, ResizePod)] == [512 * MIB]
 
 
 def five_pods(sizes: Sizes, *numbers: int, **facts: Any) -> list[Pod]:
@@ -1510,7 +1520,7 @@ def test_change_beyond_limits_that_were_lowered_is_reverted_and_takes_no_needed_
     promoting = msgspec.structs.replace(began, phase=Phase.PROMOTING, canaries=())
     pods = five_pods(GROWN, 0, 1)
     reverting = reverting_change(step(promoting, pods, wanted=limited(need)))
-    assert (reverting.reason, reverting.not_at_fault) == (LIMITS_LOWERED, True)
+    assert (reverting.reason, reverting.not_at_fault) == (LIMITS_EXCEEDED, True)
     assert reverting.after == GROWN, "the revert recognises its pods"
     resized = [each for each in step(reverting, pods, wanted=limited(need)) if isinstance(each, ResizePod)]
     sizes = {each.pod.name: each.sizes["web"].memory_limit for each in resized}

@@ -22,9 +22,9 @@ TEMPLATE_RESET = (
     "change them in its source, or set updateStrategy.template to Never"
 )
 NO_WINDOW_OPENS = "no maintenance window ever opens: check the time zones in updateStrategy.windows"
-LIMITS_LOWERED = (
-    "the limits of the operator's configuration were lowered below the sizes of the change; a change within them "
-    "follows"
+LIMITS_EXCEEDED = (
+    "the change exceeds the limits of the operator that apply now (limits.*, or intents.* where an Intent controls the "
+    "workload); a change within them follows"
 )
 REPLACING_METHODS = frozenset({UpdateMethod.ROLLOUT, UpdateMethod.RECREATE})
 """The methods that recreate pods."""
@@ -58,7 +58,7 @@ def superseded_reason(observation: Observation) -> str:
 
 @evaluated_once
 def exceeds_limits(observation: Observation) -> bool:
-    """Return whether the change gives pods more than the limits of the configuration, which were lowered since."""
+    """Return whether the change gives pods more than the limits that apply now: lowered ones, or those of a new owner."""
     change = observation.change
     own = raise_sizes(observation.template_sizes, change.before)
     return observation.desired.size_limits.clamp(change.after, template=own) != change.after

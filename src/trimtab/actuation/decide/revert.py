@@ -374,7 +374,7 @@ def _fitting_size(observation: Observation, pod: Pod) -> Sizes:
     """
     change, current = observation.change, container_sizes(pod.containers)
     if pod in _unscheduled_pods(observation):
-        return select_sizes(change.after, current)
+        return observation.desired.size_limits.clamp(select_sizes(change.after, current), template=current)
     if pod in pods_to_revert(observation):
         goal = _revert_size(observation, pod)
         # The cgroup of a crash-looping pod may keep its limit, but not asking for more would be worse.

@@ -483,10 +483,10 @@ _CONFLICTS = (
         deadlines=("no_pods",),
     ),
     _reverting_row(
-        "LimitsLowered",
+        "LimitsExceeded",
         FORWARD,
-        lambda _: conflicts.LIMITS_LOWERED,
-        "the limits of the configuration were lowered below the sizes of the change",
+        lambda _: conflicts.LIMITS_EXCEEDED,
+        "the change exceeds the limits that apply now, lowered ones or those of another owner",
         condition=conflicts.exceeds_limits,
         not_at_fault=True,
     ),
