@@ -21,7 +21,7 @@ from trimtab.actuation.decide.observation import DesiredChange
 from trimtab.actuation.decide.stalls import is_crash_looping
 from trimtab.actuation.effective_size import PodSync, effective_sizes
 from trimtab.actuation.executor import ChangeExecutor, ReconcileResult, Requester
-from trimtab.actuation.hold import read_hold
+from trimtab.actuation.hold import Hold, read_hold
 from trimtab.actuation.pod_options import (
     OptionsPhase,
     PodOptions,
@@ -148,7 +148,7 @@ class PlanExecutor:
         workload = observation.workload
         if workload is None or not observation.pods:
             return None
-        hold = read_hold(workload.annotations)
+        hold = self._read_hold(workload)
         annotations = read_change_annotations(workload, self._size_limits(workload.namespace))
         if annotations is None or not (annotations.change or annotations.applied):
             return None
@@ -185,6 +185,8 @@ class PlanExecutor:
         workload, state = observation.workload, observation.state
         assert workload is not None
         assert state is not None
+        if hold := self._read_hold(workload):
+            return _TransientRefusal(hold)
         # A plugin may have the name of an actuator.
         if action.actuator in RESIZING_ACTUATORS and action.actuator not in plugins:
             sizes = {size.container: _to_resources(size) for size in _merge_resizes(state, plan.actions)}
@@ -291,6 +293,10 @@ class PlanExecutor:
         await self._executor.write(observation.workload.key, lambda cluster: cluster.evict(pod))
         return ""
 
+    def _read_hold(self, workload: Workload) -> Hold | None:
+        """Return the present hold on a workload: somebody may have held it since it was observed."""
+        return read_hold((self._records.get(workload.key) or workload).annotations)
+
     async def _resize(
         self,
         observation: IntentObservation,
@@ -321,7 +327,7 @@ class PlanExecutor:
             # A memory limit below the usage would get the container OOM-killed.
             needed_memory={} if used is None else {observation.main_container: add_headroom(int(used))},
             is_urgent=urgent,
-            hold_reason=str(read_hold(workload.annotations) or ""),
+            hold_reason=str(self._read_hold(workload) or ""),
             computed_from=effective,
             size_limits=self._size_limits(workload.namespace),
         )
