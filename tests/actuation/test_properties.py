@@ -137,7 +137,9 @@ memory_limits = st.integers(128, 4096).map(lambda amount: amount * MIB)
     caps=st.lists(st.none() | memory_limits, min_size=10, max_size=10),
     crash_at=st.integers(0, 30),
 )
-@example(old=1024 * MIB, new=4096 * MIB, need=3072 * MIB, caps=[None, 2048 * MIB] + 8 * [2048 * MIB], crash_at=30)
+@example(
+    old=1024 * MIB, new=4096 * MIB, need=3072 * MIB, caps=[None, 2048 * MIB] + 8 * [2048 * MIB], crash_at=30
+)
 def test_lowered_limits_take_no_memory_that_pods_need(
     old: int, new: int, need: int, caps: list[int | None], crash_at: int
 ) -> None:

@@ -113,7 +113,12 @@ def test_abandoned_revert_gives_a_pod_without_a_node_no_more_than_the_limits() -
     """While a change is reverted, its size is not bounded: pods that had it are recognised by it."""
     vast = {"web": Resources(50, None, 32 * MIB, 4096 * MIB)}
     forged = change(
-        Phase.REVERTING, before={"web": SMALL}, after=vast, evicts_pods=True, abandoned_at=NOW, abandon_reason="no node"
+        Phase.REVERTING,
+        before={"web": SMALL},
+        after=vast,
+        evicts_pods=True,
+        abandoned_at=NOW,
+        abandon_reason="no node",
     )
     found = step(forged, [pod("web-0", node="", created=NOW + 1)], wanted=limited())
     assert [each.sizes["web"].memory_limit for each in found if isinstance(each, ResizePod)] == [512 * MIB]
