@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from actuation.builders import pod
 from harness.builders.records import workload
 from lab.simulator.scenes import GIB, flat, scene, sized
 from lab.simulator.scenes import workload as simulated
@@ -20,17 +21,19 @@ from trimtab.operator.config.model import PriceSettings
 from trimtab.operator.cost_gauges import CostGauges
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.node_prices import NodePrices
-from trimtab.operator.paid_pods import count_paid_pods_of_view
+from trimtab.operator.paid_pods import count_paid_pods_of_view, mean_requests
 from trimtab.operator.policy.status import WorkloadOutcome
 from trimtab.operator.savings import SavingsLedger
 from trimtab.operator.views import PolicyView, WorkloadView
 from trimtab.recommender.cohort import LatestUsage
+from trimtab.scan.pricing import ResourcePrices
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.sizing.recommendation import Recommendation
 from trimtab.sizing.tracking.evidence_tracker import EvidenceTracker, EvidenceTrackerSettings
 from trimtab.store import HistoryRecord
 from trimtab.web.backends.live import LiveBackend
+from trimtab.web.views.rows import build_row
 
 NOW = 1_800_000_000.0
 SPEC = OptimizationPolicySpec()
@@ -75,6 +78,24 @@ def test_cost_gauges_show_requests_recommendations_and_what_both_cost() -> None:
         ("shop", "requested"): pytest.approx(730 * 0.5 * (4.5 * 0.04 + 9 * 0.01)),
         ("shop", "recommended"): pytest.approx(730 * 0.5 * (2.25 * 0.04 + 6 * 0.01)),
     }
+
+
+def test_cost_is_that_of_what_the_pods_request() -> None:
+    """Scan, status and dashboard count one canary of four, which has a quarter of the CPU and half of the memory."""
+    app = Container("app", "main", Resources(1000, None, 2 * 2**30, None))
+    sizes = [SMALLER.target, app.resources, app.resources, app.resources]
+    pods = [pod(f"web-{number}", sizes={"app": size}) for number, size in enumerate(sizes)]
+    assert mean_requests([app], []) == mean_requests([app], pods[1:]) == (app,)
+    (mean,) = mean_requests([app], pods)
+    assert mean.resources == Resources(812, None, 7 * 2**28, None)
+    changing = replace(view("shop", pods=4), containers=(app,), requested=(mean,))
+    metrics = Metrics()
+    CostGauges(metrics, NodePrices(PriceSettings)).update([changing], PriceSettings(), now=NOW)
+    assert values(metrics, "cpu_cores") == {("shop", "requested"): 3.248, ("shop", "recommended"): 1.0}
+    prices = ResourcePrices()
+    row = build_row(changing, {}, prices=prices, now=NOW)
+    assert row.cost == pytest.approx(4 * prices.price_requests(mean.resources))
+    assert row.cost - row.saving == pytest.approx(4 * prices.price_requests(SMALLER.target))
 
 
 def test_cost_gauges_name_the_policies_whose_cost_has_changed() -> None:

@@ -14,6 +14,7 @@ from trimtab.api.optimizationpolicy import (
     PolicySelector,
     WorkloadState,
 )
+from trimtab.kube.kinds.pod_requests import pod_requests
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.lab.simulator.simulation import Simulation
 from trimtab.operator.views import ViewStore
@@ -88,3 +89,23 @@ async def test_view_publisher_removes_views_of_adopted_workloads() -> None:
         simulation.controllers.view_publisher.sync([])
         assert before.keys() == {WEB}
         assert not simulation.controllers.views.workloads.read()
+
+
+async def test_view_counts_what_the_pods_of_a_canary_request() -> None:
+    """The size in effect stays that before the change while canaries have the new one, for hours."""
+    world = scene([workload("web", sized(400, GIB // 4), replicas=10)], flat((0.03, 2e7)))
+    canaries = 0
+    async with Simulation(world, policies={"p": policy(PolicyMode.AUTO, "default")}) as simulation:
+        views = simulation.controllers.views
+        for _ in range(36):
+            await simulation.run(HOUR / 6)
+            found = views.workloads.read()[WEB]
+            (container,), requests = found.paid_containers, [pod_requests(pod) for pod in views.pods]
+            for mine, theirs in (
+                (container.resources.cpu_request, [each.cpu for each in requests]),
+                (container.resources.memory_request, [each.memory for each in requests]),
+            ):
+                assert mine == pytest.approx(sum(theirs) / 10, abs=1)
+            (in_effect,) = found.containers
+            canaries += container.resources.cpu_request != in_effect.resources.cpu_request
+    assert canaries

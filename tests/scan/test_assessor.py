@@ -107,6 +107,17 @@ def test_scan_says_that_the_operator_learns_before_it_lowers(hours: float, state
     )
 
 
+def test_scan_counts_the_cost_of_what_the_pods_request() -> None:
+    small = {**APP, "resources": {"requests": {"cpu": "500m", "memory": "512Mi"}}}
+    bodies = [pod(f"db-{number}") for number in range(3)]
+    whole = assess(state_with(DB, *bodies, pod("db-3")), DB, memory=1e6)
+    mixed = assess(state_with(DB, *bodies, pod("db-3", app=small)), DB, memory=1e6)
+    assert isinstance(whole, WorkloadFinding)
+    assert isinstance(mixed, WorkloadFinding)
+    assert mixed.cost == pytest.approx(whole.cost * 3.5 / 4)
+    assert mixed.cost - mixed.saving == pytest.approx(whole.cost - whole.saving)
+
+
 @pytest.mark.parametrize(
     ("restarted", "hours", "stated"),
     [

@@ -253,10 +253,10 @@ def _sum_workload(
 ) -> _WorkloadAmounts:
     """Sum up the containers of a workload, for each of its pods."""
     containers = [each for each in view.containers if each.role != "init"]
-    targets = _recommended_sizes(view)
+    requested, targets = view.paid_containers, _recommended_sizes(view)
     per_pod = {
-        REQUESTED: _sum_requests([each.resources for each in containers]),
-        RECOMMENDED: _sum_requests([targets.get(each.name, each.resources) for each in containers]),
+        REQUESTED: _sum_requests([each.resources for each in requested]),
+        RECOMMENDED: _sum_requests([targets.get(each.name, each.resources) for each in requested]),
         SAVED: Amounts(*ledger.saved_requests(key, containers)),
     }
     known = [usage(WorkloadContainer.from_workload(key, each.name)) for each in containers]

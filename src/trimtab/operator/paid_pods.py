@@ -1,9 +1,13 @@
-"""Count the pods that a workload pays for: one definition for scan, status, metrics and dashboard."""
+"""Count the pods that a workload pays for, and what they request: one definition for scan, status, metrics and dashboard."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from trimtab.kube.kinds.pods import Container, Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.sizing.evidence import Evidence
 
@@ -23,6 +27,36 @@ def count_paid_pods(workload: Workload, pods: int, *, running: float) -> float:
     if workload.finished:
         return 0.0
     return float(pods) if workload.is_long_running else running
+
+
+def mean_requests(containers: Sequence[Container], pods: Sequence[Pod]) -> tuple[Container, ...]:
+    """Return containers with the mean of what their pods request; without pods, and where all agree, as they are.
+
+    During a change the size in effect stays that before it, for hours of a canary whose pods have the new one already.
+    """
+    return tuple(_with_mean_requests(each, pods) for each in containers)
+
+
+def _with_mean_requests(container: Container, pods: Sequence[Pod]) -> Container:
+    own = container.resources.with_implied_requests()
+    sizes = [
+        each.resources.with_implied_requests()
+        for pod in pods
+        for each in pod.containers
+        if each.name == container.name
+    ]
+    if all(
+        (each.cpu_request, each.memory_request) == (own.cpu_request, own.memory_request) for each in sizes
+    ):
+        return container
+    cpu, memory = (
+        round(sum(amount or 0 for amount in amounts) / len(sizes))
+        for amounts in (
+            [each.cpu_request for each in sizes],
+            [each.memory_request for each in sizes],
+        )
+    )
+    return msgspec.structs.replace(container, resources=Resources(cpu, None, memory, None))
 
 
 def count_paid_pods_of_view(view: WorkloadView, *, now: float) -> float:

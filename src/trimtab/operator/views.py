@@ -23,6 +23,7 @@ from trimtab.kube.kinds.pods import Container, Pod
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.kube.rest.object_client import ObjectClient
 from trimtab.operator.cluster_state import ClusterState
+from trimtab.operator.paid_pods import mean_requests
 from trimtab.operator.policy.resolver import EffectivePolicy, PolicyResolver
 from trimtab.operator.policy.status import WorkloadOutcome
 from trimtab.operator.policy.status_writer import PolicyStatusWriter
@@ -92,6 +93,8 @@ class WorkloadView:
     """The names of its pods, without those that are being deleted."""
     containers: tuple[Container, ...] = ()
     """The containers with the sizes that they have in effect."""
+    requested: tuple[Container, ...] = ()
+    """The containers with the mean of what the pods request; read it by `paid_containers`."""
     policy: PolicyView | None = None
     """The policy that applies; None if no policy selects the workload."""
     intent: str = ""
@@ -100,6 +103,11 @@ class WorkloadView:
     """The result of the last reconcile; None before the first one, and without a policy."""
     evidence: Mapping[str, Evidence] = field(default_factory=dict)
     """The evidence about each container for which usage was ingested."""
+
+    @property
+    def paid_containers(self) -> list[Container]:
+        """The containers with what their pods request, without init containers."""
+        return [each for each in self.requested or self.containers if each.role != "init"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,13 +240,16 @@ class WorkloadViewPublisher:
         pods = self._cluster_state.list_pods(workload)
         policy = policy or self._policy_resolver.resolve(workload)
         intent = self._controlling_intent_name(key)
+        present = [pod for pod in pods if not pod.deleting]
         sync = self._policy_resolver.pod_sync(workload, policy, pods, intent=intent)
+        containers = self.effective.find(workload, pods, sync)
         self.views.publish(
             key,
             WorkloadView(
                 workload=workload,
-                pods=tuple(pod.name for pod in pods if not pod.deleting),
-                containers=self.effective.find(workload, pods, sync),
+                pods=tuple(pod.name for pod in present),
+                containers=containers,
+                requested=mean_requests(containers, present),
                 policy=PolicyView(
                     name=policy.name,
                     spec=policy.spec,

@@ -20,7 +20,7 @@ from trimtab.kube.kinds.pods import Container, Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.intent_index import IntentIndex
-from trimtab.operator.paid_pods import count_paid_pods
+from trimtab.operator.paid_pods import count_paid_pods, mean_requests
 from trimtab.operator.policy.resolver import EffectivePolicy, PolicyResolver, resolve_hold
 from trimtab.recommender.cohort import ContainerEstimate, StrategySpec
 from trimtab.recommender.workload import WorkloadRecommendation, recommend_workload
@@ -146,8 +146,18 @@ class Assessor:
         intent = self._policies.find_intent(workload)
         running = max((each.usage.pods for each in observed.values()), default=0.0)
         instances = count_paid_pods(workload, len(pods) or workload.replicas, running=running)
+        requested = {
+            each.name: each.resources
+            for each in mean_requests([each.container for each in observed.values()], pods)
+        }
         containers = tuple(
-            self._build_finding(workload, each, observed[each.container], instances=instances)
+            self._build_finding(
+                workload,
+                each,
+                observed[each.container],
+                requested=requested[each.container],
+                instances=instances,
+            )
             for each in recommendation.recommendations
         )
         return WorkloadFinding(
@@ -157,7 +167,7 @@ class Assessor:
             containers=containers,
             instances=instances,
             confidence=_rate_confidence(containers),
-            cost=instances * sum(self._prices.price_requests(each.current) for each in containers),
+            cost=instances * sum(self._prices.price_requests(requested[each.name]) for each in containers),
             operator_obstacle=self._find_blocked_reason(workload, policy, containers)
             if policy
             else (intent and f"Intent {intent} controls its size")
@@ -266,10 +276,11 @@ class Assessor:
         recommendation: Recommendation,
         observed: _ContainerData,
         *,
+        requested: Resources,
         instances: float,
     ) -> ContainerFinding:
         has, should = observed.container.resources, recommendation.target
-        saving = instances * (self._prices.price_requests(has) - self._prices.price_requests(should))
+        saving = instances * (self._prices.price_requests(requested) - self._prices.price_requests(should))
         return ContainerFinding(
             name=recommendation.container,
             role=observed.container.role,

@@ -49,7 +49,9 @@ def build_row(
         rules = policy.rules if policy else PolicyRules()
         risks |= dict.fromkeys(assess_risks(each, evidence, peak, rules=rules, now=now))
     instances = count_paid_pods_of_view(view, now=now)
-    cost = sum(prices.price_requests(each.resources) for each in containers) * instances
+    requested = view.paid_containers
+    cost = sum(prices.price_requests(each.resources) for each in requested) * instances
+    paid = [should.get(each.name, each.resources) for each in requested]
     wanted = [should.get(each.name, each.resources) for each in containers]
     hold = read_hold(workload.annotations)
     # An Intent publishes no outcome: the annotations of the workload show what it changed.
@@ -73,7 +75,7 @@ def build_row(
         used_cpu=max((each.cpu for each in sampled_pods), default=None),
         used_memory=max((each.memory for each in sampled_pods), default=None),
         cost=cost,
-        saving=cost - sum(map(prices.price_requests, wanted)) * instances if should else 0.0,
+        saving=cost - sum(map(prices.price_requests, paid)) * instances if should else 0.0,
         risks=tuple(risks),
         changed=outcome.applied_at
         if outcome
