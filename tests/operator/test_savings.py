@@ -115,6 +115,14 @@ def test_savings_of_a_long_pause_are_bounded_and_a_clock_that_goes_back_takes_no
     assert ledger.total == pytest.approx(MAX_GAP / HOUR)
 
 
+def test_savings_of_a_clock_that_was_ahead_for_a_while_count_once() -> None:
+    ledger = SavingsLedger()
+    day = 24 * HOUR
+    for now in (NOW, NOW + 6 * day, NOW + HOUR, NOW + 3 * day, NOW + 7 * day):
+        ledger.add({("shop", "p"): MONTH_HOURS}, [], now=now)
+    assert ledger.total == pytest.approx(7 * 24.0)
+
+
 def test_deleted_workload_is_forgotten_but_not_what_it_saved() -> None:
     ledger = ledger_of(("applied", 1000, 500))
     ledger.add({("shop", "p"): 10.0}, [WEB], now=NOW)

@@ -1,7 +1,7 @@
 """Savings that changes really brought: from the history of applied changes, for the pods that run, over time.
 
-For each container the size before the first change counts as what it would have without Trimtab, until someone else gives it
-another size: from then on that one does. What it has less than that, its workload saves, while the pods have the size of the
+For each container the size before the first change counts as what it would have without Trimtab; after a change from a size
+that someone else gave it, that one does. What it has less than that, its workload saves, while the pods have the size of the
 last change. A revert returns to the size before and so takes its savings back; a change that was reverted or refused before it
 was complete never saved anything. More than before counts as negative savings.
 
@@ -148,7 +148,9 @@ class SavingsLedger:
         """Add what was saved since the last update, by the savings per month of each namespace and policy."""
         state = self._state
         passed = min(max(now - state.updated_at, 0.0), MAX_GAP) if state.updated_at else 0.0
-        state.updated_at, state.since = now, state.since or now
+        # Time that a clock ahead has counted is not counted again, unless the clock was so wrong that it counted almost none.
+        is_behind = state.updated_at - MAX_GAP < now < state.updated_at
+        state.updated_at, state.since = state.updated_at if is_behind else now, state.since or now
         for labels, amount in per_month.items():
             name = " ".join(labels)
             state.saved[name] = state.saved.get(name, 0.0) + amount * passed / HOUR / MONTH_HOURS
