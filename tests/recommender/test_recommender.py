@@ -154,6 +154,25 @@ async def test_recommender_opens_a_source_and_removes_it_with_its_last_policy(tm
         assert lateness() is None
 
 
+async def test_recommender_removes_the_source_that_an_earlier_leader_session_opened(tmp_path: Path) -> None:
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        sources = CountedOpening()
+        await sources.open("prometheus:gone")
+        _ = sources["prometheus:gone"]
+        recommender = Recommender(
+            sources,
+            store,
+            cluster="c",
+            schedule=IngestSchedule(backfill_period=3600.0),
+            metrics=Metrics(),
+            source_lifecycle=sources,
+        )
+        for cycle in range(2):
+            now = NOW + 60 * cycle
+            await recommender.ingest(now, tracked={}, owners=lambda: OWNERS, running=())
+            assert sources.opened == set(sources) == set(recommender.ingesters) == {DEFAULT_SOURCE}
+
+
 async def test_recommender_isolates_an_unavailable_source(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
         both = Sources(store)
