@@ -177,6 +177,35 @@ def test_parse_node_costs_ignores_assets_that_tell_no_cost_of_one_node() -> None
     assert found.ambiguous == ("a",)
 
 
+def opencost_node(name: str, cluster: str | None, *, cost: float, minutes: float = 60.0) -> dict[str, object]:
+    properties = {"name": name} | ({"cluster": cluster} if cluster else {})
+    return {"type": "Node", "properties": properties, "minutes": minutes, "totalCost": cost}
+
+
+def test_parse_node_costs_says_that_no_node_names_its_cluster() -> None:
+    body = json.dumps({"data": {"a": opencost_node("a", None, cost=1.0)}}).encode()
+    with pytest.raises(
+        OpenCostError, match=r"name no cluster; remove prices\.openCostCluster, which is east"
+    ):
+        parse_node_costs(body, cluster="east")
+    assert parse_node_costs(body).hourly == {"a": pytest.approx(1.0)}
+
+
+def test_parse_node_costs_takes_a_node_replaced_under_its_name_as_one() -> None:
+    data = {
+        "east/i-1": opencost_node("a", "east", cost=1.0, minutes=60.0),
+        "east/i-2": opencost_node("a", "east", cost=6.0, minutes=180.0),
+        "west/i-3": opencost_node("a", "west", cost=9.0),
+    }
+    body = json.dumps({"data": data}).encode()
+    found = parse_node_costs(body, cluster="east")
+    assert (found.hourly, found.ambiguous) == ({"a": pytest.approx(7 / 4)}, ())
+    assert parse_node_costs(body).ambiguous == ("a",)
+    longest = {key: each | {"minutes": 1e308} for key, each in data.items()}
+    (cost,) = parse_node_costs(json.dumps({"data": longest}).encode(), cluster="east").hourly.values()
+    assert math.isfinite(cost)
+
+
 def two_clusters() -> dict[str, object]:
     def asset(cluster: str, cost: float) -> dict[str, object]:
         return {

@@ -35,6 +35,24 @@ def test_costs_are_grouped_by_label_namespace_and_policy_without_a_loss() -> Non
     assert CostGroups.build(ROWS, {}).key == "namespace"
 
 
+def test_costs_are_grouped_by_labels_that_have_the_names_of_other_keys() -> None:
+    rows = [msgspec.structs.replace(ROWS[0], labels=(("namespace", "x"), ("policy", "y"), ("team", "a")))]
+    assert CostGroups.build(rows, {}).keys == (
+        "namespace",
+        "policy",
+        "label:namespace",
+        "label:policy",
+        "team",
+    )
+    for key, name in (
+        ("label:namespace", "x"),
+        ("label:policy", "y"),
+        ("label:team", "a"),
+        ("namespace", ROWS[0].namespace),
+    ):
+        assert [each.name for each in CostGroups.build(rows, {"by": key}).groups] == [name]
+
+
 def test_page_shows_the_most_expensive_of_many_groups() -> None:
     rows = [
         msgspec.structs.replace(ROWS[0], labels=(("team", str(number)),), cost=float(number))

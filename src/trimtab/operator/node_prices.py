@@ -6,7 +6,7 @@ Requests that became smaller save nothing while the same nodes run. The cost of 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Never
 
@@ -149,43 +149,62 @@ def price_node(node: Node, settings: PriceSettings) -> float:
 def parse_node_costs(body: bytes, *, cluster: str | None = None) -> NodeCosts:
     """Return the hourly cost of each node of a cluster, or of all, in a response of OpenCost's assets API.
 
-    OpenCost may know several clusters, whose nodes share names: a node has no cost if several assets have its name.
+    OpenCost may know several clusters, whose nodes share names: without a cluster, a node has no cost if several assets
+    have its name. In one cluster they are the same node, replaced under its name, which has their mean cost.
     """
-    clusters: set[str] = set()
+    clusters: set[str | None] = set()
     try:
         data = _DECODER.decode(body).data
         # OpenCost returns one map of assets, and Kubecost a list of them, one for each part of the window.
         parts = data if isinstance(data, list) else [data]
-        found: dict[str, dict[str, float]] = {}
+        found: dict[str, dict[str, _Cost]] = {}
         for part in parts:
             for key, asset in (part or {}).items():  # the key has the cluster and the ID of the provider
                 if asset["type"] != "Node":
                     continue
                 name, its_cluster = asset["properties"].get("name"), asset["properties"].get("cluster")
-                clusters |= {its_cluster} if isinstance(its_cluster, str) else set()
+                clusters.add(its_cluster if isinstance(its_cluster, str) else None)
                 if cluster is not None and its_cluster != cluster:
                     continue
-                if isinstance(name, str) and (cost := _hourly_cost(asset)) is not None:
+                if isinstance(name, str) and (cost := _read_cost(asset)) is not None:
                     found.setdefault(name, {})[key] = cost
     except (*DECODE_ERRORS, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise OpenCostError(f"the response is not one of the assets API of OpenCost: {error!r}") from None
     if cluster is not None and clusters and cluster not in clusters:
-        known = ", ".join(sorted(clusters)[:_MAX_NAMED])
+        known = ", ".join(sorted(each for each in clusters if each)[:_MAX_NAMED])
+        if not known:
+            raise OpenCostError(
+                f"the nodes of OpenCost name no cluster; remove prices.openCostCluster, which is {cluster}"
+            )
         raise OpenCostError(
             f"OpenCost has no cluster {cluster}, but {known}; set prices.openCostCluster to one of them"
         )
     if not found:
         raise OpenCostError("the response of OpenCost has no cost of any node; check what OpenCost monitors")
+    ambiguous = {name for name, costs in found.items() if len(costs) > 1} if cluster is None else set[str]()
     return NodeCosts(
-        hourly={name: cost for name, costs in found.items() if len(costs) == 1 for cost in costs.values()},
-        ambiguous=tuple(sorted(name for name, costs in found.items() if len(costs) > 1)),
+        hourly={name: _mean_cost(costs.values()) for name, costs in found.items() if name not in ambiguous},
+        ambiguous=tuple(sorted(ambiguous)),
     )
 
 
-def _hourly_cost(asset: Mapping[str, Any]) -> float | None:
+class _Cost(NamedTuple):
+    """The hourly cost of a node, and the minutes for which it ran."""
+
+    hourly: float
+    minutes: float
+
+
+def _read_cost(asset: Mapping[str, Any]) -> _Cost | None:
     minutes = float(asset["minutes"])
     cost = float(asset["totalCost"]) * 60 / minutes if minutes > 0 else -1.0
-    return cost if 0 <= cost <= MAX_PRICE else None
+    return _Cost(cost, minutes) if 0 <= cost <= MAX_PRICE else None
+
+
+def _mean_cost(costs: Collection[_Cost]) -> float:
+    longest = max(each.minutes for each in costs)  # so that no sum is infinite
+    weights = [each.minutes / longest for each in costs]
+    return sum(each.hourly * weight for each, weight in zip(costs, weights, strict=True)) / sum(weights)
 
 
 async def _fetch(url: str) -> bytes:

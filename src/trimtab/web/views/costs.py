@@ -10,6 +10,8 @@ from trimtab.scan.showback import NAMESPACE, GroupCost, sum_groups
 from trimtab.web.model import WorkloadRow
 
 POLICY = "policy"
+LABEL = "label:"
+"""The prefix of a key that means a label, also of one named `namespace` or `policy`; no label contains its colon."""
 MAX_KEYS, MAX_GROUPS = 50, 500
 """The most labels that a page offers, the most common ones, and the most groups that it shows, the most expensive ones."""
 
@@ -31,7 +33,11 @@ class CostGroups:
     def build(cls, rows: Sequence[WorkloadRow], given: Mapping[str, str]) -> CostGroups:
         """Group by the label that a viewer asked for, or by namespace."""
         key = given.get("by", "")[:317].strip() or NAMESPACE
-        used = Counter(name for row in rows for name, _ in row.labels)
+        used = Counter(
+            f"{LABEL}{name}" if name in {NAMESPACE, POLICY} else name
+            for row in rows
+            for name, _ in row.labels
+        )
         groups = sum_groups((_group_name(row, key), row.cost, row.saving) for row in rows)
         return cls(
             key=key,
@@ -48,4 +54,4 @@ def _group_name(row: WorkloadRow, key: str) -> str | None:
         return row.namespace
     if key == POLICY:
         return row.policy or None
-    return dict(row.labels).get(key)
+    return dict(row.labels).get(key.removeprefix(LABEL))
