@@ -93,6 +93,12 @@ def test_learning_is_described_until_the_history_is_complete() -> None:
     assert describe_learning([first], FREE).endswith(
         "3 of 24 h observed; nothing is lowered in the first 4 h"
     )
+    where = "; where a change of memory restarts its container, it is not lowered before"
+    for each in (young, first):
+        slow = describe_learning([each], FREE)
+        assert describe_learning([each], FREE, partly=["memory"]) == f"{slow}{where}"
+        assert describe_learning([each], strict, partly=["memory"]) == describe_learning([each], strict)
+    assert describe_learning([old], FREE, partly=["cpu", "memory"]) == ""
     assert describe_learning([old], FREE) == ""
     assert describe_learning([old], strict) == ""
     assert describe_learning([], strict) == ""

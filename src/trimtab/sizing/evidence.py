@@ -343,10 +343,17 @@ def describe_usage_shifts(shifts: Mapping[str, UsageShift], rules: PolicyRules) 
     return f"{found}; nothing is lowered until it is learned" if rules.holds_shifted else found
 
 
-def describe_learning(evidence: Collection[Evidence], rules: PolicyRules, *, restarts: bool = False) -> str:
+def describe_learning(
+    evidence: Collection[Evidence],
+    rules: PolicyRules,
+    *,
+    restarts: bool = False,
+    partly: Collection[ResourceName] = (),
+) -> str:
     """Describe how much of the history that decreases need was observed, of the container observed least; empty if all.
 
-    `restarts` if changes restart the containers. In whole hours, because each new text is written to a status.
+    `restarts` if changes restart the containers; otherwise `partly` names the resources of which some do. In whole hours,
+    because each new text is written to a status.
     """
     if not evidence:
         return ""
@@ -358,9 +365,15 @@ def describe_learning(evidence: Collection[Evidence], rules: PolicyRules, *, res
     progress = f"learning: {known // 3600:.0f} of {needed / 3600:g} h observed"
     if start == needed:
         return f"{progress}; nothing is lowered before"
+    resources = " or ".join("CPU" if each == "cpu" else each for each in partly)
+    where = (
+        f"; where a change of {resources} restarts its container, it is not lowered before" if partly else ""
+    )
     if known < start:
-        return f"{progress}; nothing is lowered in the first {start / 3600:g} h"
-    return f"{progress}; decreases leave more above the peak until then"
+        progress += f"; nothing is lowered in the first {start / 3600:g} h"
+    else:
+        progress += "; decreases leave more above the peak until then"
+    return f"{progress}{where}"
 
 
 def check_coverage(sized: SizedResource) -> SafeMinimum | None:

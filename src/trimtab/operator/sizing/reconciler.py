@@ -12,13 +12,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
-from typing import Protocol
+from typing import Protocol, get_args
 
 from trimtab.actuation.actions import EvictPod, PatchTemplate, ResizePod
 from trimtab.actuation.change_annotations import read_change_annotations
 from trimtab.actuation.decide.health import HarmSignals
 from trimtab.actuation.executor import ChangeExecutor, ReconcileResult, Requester
 from trimtab.api.optimizationpolicy import PolicyMode, WorkloadState
+from trimtab.api.quantity import ResourceName
 from trimtab.kube.kinds.hpas import HorizontalPodAutoscaler
 from trimtab.kube.kinds.pods import Pod
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
@@ -495,9 +496,13 @@ def _describe_evidence(
     """Describe what explains why a healthy workload is not made smaller: shifts of usage, or the progress of learning."""
     if state not in HEALTHY_STATES:
         return ""
-    restarts = all(
-        each.restart_on_cpu_resize and each.restart_on_memory_resize for each in workload.containers
-    )
+    restarts = {
+        resource: [each.restarts_on_resize(resource) for each in workload.containers if each.name in evidence]
+        for resource in get_args(ResourceName)
+    }
     return describe_usage_shifts(shifts, rules) or describe_learning(
-        evidence.values(), rules, restarts=restarts
+        evidence.values(),
+        rules,
+        restarts=all(map(all, restarts.values())),
+        partly=[resource for resource, those in restarts.items() if any(those)],
     )
