@@ -35,6 +35,13 @@ async def test_entries_are_found_by(store: Store, field: str) -> None:
     assert [each.timestamp for each in found] == [2]
 
 
+async def test_entries_are_found_that_were_written_after_another_one(store: Store) -> None:
+    await store.history.append([entry(3), entry(1), entry(2)])
+    ids = {each.timestamp: each.id for each in await store.history.find()}
+    assert [each.timestamp for each in await store.history.find(after_id=ids[3])] == [2, 1]
+    assert await store.history.find(after_id=max(ids.values())) == []
+
+
 async def test_entries_are_found_by_several_words(store: Store) -> None:
     said = ("applied", "recommended", "reverted", "applied")
     await store.history.append([entry(float(t), what=what) for t, what in enumerate(said)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trimtab.store.errors import RecordError, StoreError
 from trimtab.store.write_queue import WriteQueue
 
 
@@ -24,3 +25,25 @@ async def test_queue_writes_waiting_records_at_once_and_drops_the_oldest_beyond_
     assert await queue.flush()
     assert await queue.flush()
     assert repository.appended == [[3, 4, 5]]
+
+
+async def test_queue_reports_the_records_that_the_store_has() -> None:
+    class Failing(_Repository):
+        error: Exception | None = StoreError("unavailable")
+
+        async def append(self, records: Sequence[int]) -> None:
+            if self.error:
+                raise self.error
+
+    repository, written = Failing(), list[int]()
+    queue = WriteQueue[int]("history", repository, max_waiting=3, on_written=written.extend)
+    queue.put([1])
+    assert not await queue.flush()
+    assert written == []
+    repository.error = None
+    assert await queue.flush()
+    assert written == [1]
+    repository.error = RecordError("never")
+    queue.put([2])
+    assert await queue.flush()
+    assert written == [1]

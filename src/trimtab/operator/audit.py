@@ -7,7 +7,7 @@ logged. The next reconcile repeats the annotation, and the history is written wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Never
 
 import msgspec
@@ -49,7 +49,9 @@ class AuditRecorder:
         cluster_name: str,
         metrics: Metrics,
         may_annotate: Callable[[], bool],
+        on_written: Callable[[Sequence[HistoryRecord]], None] | None = None,
     ) -> None:
+        """Create a recorder; `on_written` is called with entries once the history has them."""
         self._cluster = cluster
         self._executor = executor
         self._cluster_name = cluster_name
@@ -57,7 +59,9 @@ class AuditRecorder:
         self._may_annotate = may_annotate
         self._abandoned: dict[WorkloadKey, str] = {}
         """The ids of the changes that were reported as abandoned, of workloads that still have them."""
-        self._history = WriteQueue[HistoryRecord]("history", store.history, max_waiting=MAX_PENDING)
+        self._history = WriteQueue[HistoryRecord](
+            "history", store.history, max_waiting=MAX_PENDING, on_written=on_written
+        )
 
     async def record_recommendation(
         self,

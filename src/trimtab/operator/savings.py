@@ -10,7 +10,7 @@ The ledger is part of the store's state: it survives restarts, and the retention
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -29,8 +29,9 @@ from trimtab.timing import Interval
 log = structlog.get_logger(__name__)
 
 HOUR = 3600.0
-READ_INTERVAL, SAVE_INTERVAL = 300.0, 900.0
-"""The seconds between two reads of the history, and between two saves of the ledger."""
+MIN_READ_INTERVAL, READ_INTERVAL, SAVE_INTERVAL = 300.0, 6 * HOUR, 900.0
+"""The seconds between two reads of the history while this process writes to it, between two reads otherwise, and between two
+saves of the ledger."""
 LATE_ENTRIES = 6 * HOUR
 """The seconds by which an entry may be older than one that was read before: the history waits for an unavailable store."""
 MAX_GAP = 7 * 24 * HOUR
@@ -177,30 +178,51 @@ def _name(key: WorkloadKey) -> str:
 
 
 class SavingsReader:
-    """Keeps the ledger up to date with the history in the store."""
+    """Keeps the ledger up to date with the history in the store.
+
+    A leader session reads the history when it starts, and then when it has written to it itself. Others hardly ever write to
+    it in that time: a former leader whose entries waited for the store, or an import.
+    """
 
     def __init__(self, store: Store, *, cluster: str) -> None:
         self.ledger = SavingsLedger()
         self._store = store
         self._cluster = cluster
         self._key = StateKey(cluster, "operator", "savings")
-        self._read, self._save = Interval(READ_INTERVAL), Interval(SAVE_INTERVAL)
+        self._read, self._attempt = Interval(READ_INTERVAL), Interval(MIN_READ_INTERVAL)
+        self._save = Interval(SAVE_INTERVAL)
         self._is_restored = False
+        self._is_outdated = True
+        """The history has entries that the ledger does not have."""
+
+    def entries_written(self, entries: Sequence[HistoryRecord]) -> None:
+        """Read the history in the next cycle if these entries, which it has now, say what was saved."""
+        self._is_outdated |= any(entry.what in ENTRIES for entry in entries)
 
     async def refresh(self, now: float) -> None:
         """Read new entries of the history where that is due; a failure costs time, and is tried again."""
-        if not self._read.due(now):
-            return
-        self._read.restart(now)
         try:
-            if not self._is_restored:
-                await self._restore()
-            for entry in await self._list_new():
-                self._record(entry)
+            if (self._is_outdated or self._read.due(now)) and self._attempt.due(now):
+                self._attempt.restart(now)
+                await self._update(now)
             if self._save.due(now):
                 await self.save(now)
         except StoreError as error:
             log.warning("savings.store_unavailable", error=str(error))
+
+    async def _update(self, now: float) -> None:
+        if not self._is_restored:
+            await self._restore()
+        # Before the read: an entry that is written meanwhile may be missing in it.
+        self._is_outdated = False
+        try:
+            entries = await self._list_new(now)
+        except BaseException:
+            self._is_outdated = True
+            raise
+        for entry in entries:
+            self._record(entry)
+        self._read.restart(now)
 
     async def save(self, now: float) -> None:
         """Save the ledger, unless the one of the former leader was not read yet."""
@@ -223,10 +245,11 @@ class SavingsReader:
             log.warning("savings.ledger_unreadable", error=str(error))
         self._is_restored = True
 
-    async def _list_new(self) -> list[HistoryRecord]:
+    async def _list_new(self, now: float) -> list[HistoryRecord]:
         """List the entries that were written since the last read, the oldest first."""
         time, last = self.ledger.last_entry
-        since = time - LATE_ENTRIES if last else None
+        # The clock of a former leader may have been days ahead: all entries since then would be too old.
+        since = min(time, now) - LATE_ENTRIES if last else None
         found: list[HistoryRecord] = []
         page: list[HistoryRecord] | None = None
         while page is None or (len(page) == PAGE_SIZE and len(found) < MAX_ENTRIES):
@@ -235,7 +258,8 @@ class SavingsReader:
                 what=ENTRIES,
                 since=since,
                 older_than=page[-1] if page else None,
+                after_id=last,
                 limit=PAGE_SIZE,
             )
-            found += [entry for entry in page if entry.id > last]
+            found += page
         return sorted(found, key=lambda entry: entry.id)

@@ -331,6 +331,7 @@ class Operator:
             metrics=ports.metrics,
             # A dry run, or an emergency stop, writes statuses of policies, but nothing to the workloads themselves.
             may_annotate=lambda: may_write() and not self.config.freeze_reason,
+            on_written=savings.entries_written,
         )
         reconciler = SizingReconciler(
             cluster_state=cluster_state,

@@ -71,9 +71,13 @@ class HistoryRepository:
         since: float | None = None,
         until: float | None = None,
         older_than: HistoryRecord | None = None,
+        after_id: int = 0,
         limit: int = 100,
     ) -> list[HistoryRecord]:
-        """Return entries newest first; pass the last entry of a page as `older_than` to get the next page."""
+        """Return entries newest first; pass the last entry of a page as `older_than` to get the next page.
+
+        `after_id` leaves out entries that were written before the one with this id, or are that one.
+        """
         conditions = build_conditions(
             history,
             since=since,
@@ -87,6 +91,8 @@ class HistoryRepository:
         )
         if older_than:
             conditions.append(_is_older_than(older_than))
+        if after_id:
+            conditions.append(history.c.id > after_id)
         return await self._database.fetch_newest(HistoryRecord, history, *conditions, limit=limit)
 
 

@@ -7,7 +7,7 @@ meanwhile, such as a reconcile, queue their records here; if there are too many,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, Never, Protocol, TypeVar
 
 import structlog
@@ -32,11 +32,22 @@ class Repository(Protocol[Record_contra]):
 class WriteQueue(Generic[Record]):
     """Records that wait to be appended; `run` it as a task."""
 
-    def __init__(self, what: str, repository: Repository[Record], *, max_waiting: int) -> None:
-        """Create a queue; `what` names the records in the log, and beyond `max_waiting` the oldest are dropped."""
+    def __init__(
+        self,
+        what: str,
+        repository: Repository[Record],
+        *,
+        max_waiting: int,
+        on_written: Callable[[Sequence[Record]], None] | None = None,
+    ) -> None:
+        """Create a queue; `what` names the records in the log, and beyond `max_waiting` the oldest are dropped.
+
+        `on_written` is called with records once the store has them.
+        """
         self._what = what
         self._repository = repository
         self._max_waiting = max_waiting
+        self._on_written = on_written
         self._records: list[Record] = []
         self._waiting = asyncio.Event()
         self._writing = asyncio.Lock()
@@ -80,5 +91,8 @@ class WriteQueue(Generic[Record]):
                 self._records = [*records, *self._records][-self._max_waiting :]
                 self._waiting.set()
                 return False
+            else:
+                if self._on_written:
+                    self._on_written(records)
             self.last_error = ""
             return True
