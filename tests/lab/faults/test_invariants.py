@@ -124,7 +124,7 @@ def test_cool_down_respected_counts_from_one_plan_to_the_next() -> None:
     [
         ("node-full", "Auto", "", 1),
         ("api-forbidden", "Auto", "", 0),
-        # Extreme seed 50 of other draws: the Intent that had begun the change was deactivated.
+        # Extreme seed 50: the Intent that had begun the change was deactivated.
         ("node-full", "Recommend", "", 0),
         ("node-full", "Recommend", "web", 1),
     ],
@@ -277,7 +277,7 @@ def test_change_recorded_first_reads_annotations_within_the_limits_of_the_moment
 def test_allocatable_kept_permits_a_revert_to_the_size_that_somebody_else_gave(
     phase: Phase, previous: float, violations: int
 ) -> None:
-    # Extreme seed 6 of other draws: another controller gave a pod more CPU than any node has.
+    # Extreme seed 6: another controller gave a pod more CPU than any node has.
     state = make_state()
     key, workload = next((key, each) for key, each in state.world.workloads.items() if each.pods)
     pod = next(iter(workload.pods.values())).to_record("node-0")
@@ -308,7 +308,7 @@ def test_allocatable_kept_permits_a_revert_to_the_size_that_somebody_else_gave(
 def test_quiet_in_the_end_permits_more_changes_where_the_policy_damps_none(
     changes: dict[str, Any], intent: str, starts: int, violations: int
 ) -> None:
-    # Seed 1000149: with `stabilization: 0s` each estimate is followed at once. Extreme seed 12 of other draws: an hour
+    # Seed 1000149: with `stabilization: 0s` each estimate is followed at once. Extreme seed 12: an hour
     # of it and `minimum: 0` leave all damping to the strategy.
     state = make_state()
     policy = {"mode": "Auto", "changes": changes}
@@ -453,7 +453,7 @@ def test_memory_bounded_counts_the_work_queue(queued: int, violations: int) -> N
         ({"mode": "Auto"}, 100, False, 0),
         ({"mode": "Recommend"}, 200, False, 0),
         ({"mode": "Auto", "updateStrategy": {"allowInPlaceResize": False}}, 200, False, 0),
-        # Extreme seed 52 of other draws: the last recommendation had the size of a template that was reset since.
+        # Extreme seed 52: the last recommendation had the size of a template that was reset since.
         ({"mode": "Auto", "containers": [{"name": "*", "controlledResources": ["cpu"]}]}, 200, False, 0),
         ({"mode": "Auto", "containers": [{"name": "*", "controlledResources": ["memory"]}]}, 200, False, 1),
     ],

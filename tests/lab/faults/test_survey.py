@@ -17,21 +17,12 @@ from trimtab.lab.faults.plan import FaultKind
 LEAST = 10
 """The number of times that each kind of fault must have taken effect."""
 RARE_FAULTS: dict[Subject, set[str]] = {
-    "operator": {
-        "admission-refuses",
-        "intent-edited",
-        "other-removes-annotations",
-        "resize-ignored",
-        "rollout-paused",
-        "template-owned",
-        "watch-missed-event",
-        "webhook-away",
-    },
+    "operator": {"admission-refuses", "gitops-resets-template", "guardrail-broken", "template-owned"},
     "node": set(),
 }
 """The kinds of faults that the committed survey does not have so often: more seeds close these gaps."""
 SILENT_INVARIANTS: dict[Subject, set[str]] = {
-    "operator": {"intent-cool-down-respected"},
+    "operator": set(),
     "node": set(),
 }
 """The invariants that the committed survey never evaluates."""

@@ -110,6 +110,7 @@ KINDS = (
         name=_REFUSED,
         sentence="An admission webhook denies changes of one workload and its pods.",
         draw=_draw_workload,
+        weight=1.5,
         calls=_CHANGES,
     ),
     FaultKind(
@@ -122,12 +123,15 @@ KINDS = (
         name=_OWNED,
         sentence="Another field manager owns the sizes in the template of a workload.",
         draw=_draw_workload,
+        duration=(3600.0, 12 * 3600.0),
+        weight=3.0,
         calls=("patch",),
     ),
     FaultKind(
         name=WEBHOOK_AWAY,
         sentence="The API server does not reach the operator's webhook for pods, and creates them as the template says.",
-        duration=(1800.0, 12 * 3600.0),
+        duration=(3600.0, 24 * 3600.0),
+        weight=2.0,
         calls=("annotate", "evict", "patch"),
     ),
 )

@@ -116,6 +116,7 @@ FAULTS: tuple[ClusterFault, ...] = (
         _edit_intents,
         _reset_intents,
         draw=_draw_intent_target,
+        weight=1.5,
         calls=("annotate", "scale", "status"),
     ),
     cluster_fault(

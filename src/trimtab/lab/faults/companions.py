@@ -153,7 +153,7 @@ def draw_companions(
 ) -> Companions:
     """Draw the objects beside these workloads, of which some are services with a latency."""
     intents = []
-    if targets and rng.random() < 0.5:
+    if targets and rng.random() < 0.6:
         for number in range(rng.choice([1, 1, 2])):
             target = rng.choice([*services, *services, *targets])
             intents.append(draw_intent(rng, target, name=f"intent-{number}", is_service=target in services))

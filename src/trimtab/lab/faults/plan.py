@@ -247,7 +247,8 @@ def draw_plan(
                 fault,
                 start=begin,
                 call=details.target if details.target in kind.calls else rng.choice(kind.calls),
-                nth=rng.choice([1, 1, 2, 3, 5, 8, 13]),
+                # A change of one workload has few calls.
+                nth=rng.choice([1, 1, 2, 3] if "/" in details.target else [1, 1, 2, 3, 5, 8, 13]),
                 lasts=round(max(lasts, 1.0), 1),
                 latest=round(rng.uniform(begin, end), 1),
             )

@@ -31,7 +31,7 @@ _KINDS = ("", PODS.kind, "Deployment", "StatefulSet", OPTIMIZATION_POLICIES.kind
 
 def _draw_missed(rng: random.Random, world: WorldSpec) -> FaultDetails:
     del world
-    return FaultDetails(target=rng.choice(_KINDS), share=rng.choice([0.1, 0.5]))
+    return FaultDetails(target=rng.choice(["", PODS.kind, *_KINDS]), share=rng.choice([0.3, 0.8]))
 
 
 def _draw_resource(rng: random.Random, world: WorldSpec) -> FaultDetails:
@@ -61,6 +61,7 @@ KINDS = (
         name=_SILENT,
         sentence="Events are lost and nobody notices, until the cache is compared with the server half an hour later.",
         draw=_draw_missed,
+        weight=2.0,
         calls=_CHANGES,
     ),
     FaultKind(

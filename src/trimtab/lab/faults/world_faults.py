@@ -63,6 +63,19 @@ def _draw_node(rng: random.Random, world: WorldSpec) -> FaultDetails:
     return FaultDetails(target=f"node-{rng.randrange(world.nodes)}")
 
 
+def _draw_deployment(rng: random.Random, world: WorldSpec) -> FaultDetails:
+    """Draw a Deployment if there is one: no other kind of workload can be paused."""
+    found = [each.key for each in world.workloads if each.kind == "Deployment"]
+    return FaultDetails(target=str(rng.choice(found or [each.key for each in world.workloads])))
+
+
+def _draw_spike(rng: random.Random, world: WorldSpec) -> FaultDetails:
+    """Draw any workload: sizes that are only recommended have to be enough for the next spike, too."""
+    return FaultDetails(
+        target=str(rng.choice([each.key for each in world.workloads])), amount=rng.choice([2.0, 4.0, 8.0])
+    )
+
+
 def _lose_node(context: FaultContext, fault: Fault) -> None:
     world, node = context.world, int(fault.target.removeprefix("node-"))
     if not world.nodes.active[node] or world.nodes.active.sum() < 2:
@@ -416,6 +429,7 @@ _FAULTS: Sequence[ClusterFault] = (
         "The container runtime reports success of a resize and changes nothing.",
         end=_notice_ignored,
         calls=_RESIZES,
+        weight=2.0,
     ),
     cluster_fault(_FAILING, "The container runtime fails resizes with an error.", calls=_RESIZES),
     cluster_fault(
@@ -426,7 +440,8 @@ _FAULTS: Sequence[ClusterFault] = (
     cluster_fault(_MEMORY, "Containers want more memory, up to four times as much."),
     cluster_fault(
         MEMORY_SPIKE,
-        "Containers want up to four times as much memory for a moment, between two samples.",
+        "Containers want up to eight times as much memory for a moment, between two samples.",
+        draw=_draw_spike,
         hides_usage=True,
         duration=(300.0, 900.0),
         weight=2.0,
@@ -466,6 +481,7 @@ _FAULTS: Sequence[ClusterFault] = (
         "A rollout begins and is paused for a while.",
         _pause_rollout,
         _resume_rollout,
+        draw=_draw_deployment,
         calls=CHANGES,
     ),
     cluster_fault(
@@ -478,7 +494,8 @@ _FAULTS: Sequence[ClusterFault] = (
         "other-removes-annotations",
         "Another tool removes the annotations of a change.",
         _remove_annotations,
-        calls=CHANGES,
+        calls=_RESIZES,  # there are annotations then
+        weight=2.0,
     ),
     cluster_fault(
         "other-garbles-annotations",

@@ -293,7 +293,7 @@ def _draw_workload(rng: random.Random, number: int, namespace: str) -> WorkloadD
         on_delete=rng.random() < 0.1,
         startup_seconds=rng.choice([0.0, 5.0, 10.0, 60.0, 400.0]),
         max_unavailable=rng.choice([None, None, None, 1, 0]),
-        is_service=rng.random() < 0.3,
+        is_service=rng.random() < 0.45,
     )
 
 
@@ -393,7 +393,7 @@ def draw_policy(rng: random.Random, namespaces: list[str]) -> dict[str, Any]:
         "changes": {"stabilization": rng.choice(["0s", "1h", "4h"]), "minimum": rng.choice([0.0, 0.1, 0.2])},
         "updateStrategy": strategy,
         "reconciliationInterval": rng.choice(["5m", "30m"]),
-        "strategy": {"name": rng.choice(["trimtab", "trimtab", "trimtab", "vpa", "percentile"])},
+        "strategy": {"name": rng.choice(["trimtab", "trimtab", "trimtab", "vpa", "percentile", "peak"])},
     }
     if rng.random() < 0.3:
         policy["resourceBounds"] = {
@@ -436,6 +436,6 @@ def draw_config(rng: random.Random) -> dict[str, Any]:
         config["disruptionLimits"] = {"node": {"maxConcurrent": 1, "maxPerMinute": 2}}
     if rng.random() < 0.05:
         config["dryRun"] = True
-    if rng.random() < 0.3:
+    if rng.random() < 0.6:
         config["webhook"] = {"pods": True}
     return config
