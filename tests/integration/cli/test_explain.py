@@ -51,6 +51,17 @@ def test_explain_backtests_strategies_on_the_workloads_history(
     assert fared["oracle"]["cpu_slack"] < fared["vpa"]["cpu_slack"]
 
 
+def test_explain_shows_cost_and_harm_of_each_goal_in_one_line_each(
+    ask: RunCommand, lightly_used_cluster: ScannedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = ask("explain", f"{lightly_used_cluster.namespace}/sts/db")
+    rows = [line.split() for line in out.splitlines() if line.startswith("goal ")]
+    assert [row[1] for row in rows] == list(SizingGoal)
+    assert all(len(row) == 7 and row[-1].startswith("$") for row in rows)
+    assert "The first row has the settings in use." in out
+
+
 def test_explain_html_embeds_its_charts(
     ask: RunCommand, lightly_used_cluster: ScannedCluster, tmp_path: Path
 ) -> None:

@@ -24,7 +24,12 @@ from trimtab.scan.render.summary import format_change, list_gaps, list_operator_
 from trimtab.scan.render.text_chart import downsample_max, draw_chart
 from trimtab.usage.trace import Floats
 
-BACKTEST_HEADER = ("STRATEGY", "CPU SLACK", "TIME UNDER", "MEM SLACK", "OOM KILLS A DAY", "COST A MONTH")
+BACKTEST_HEADER = ("STRATEGY", "CPU SLACK", "TIME UNDER", "MEM SLACK", "OOM KILLS/DAY", "COST/MONTH")
+BACKTEST_NOTE = (
+    "The first row has the settings in use. Each row replays its history and counts what it would have requested: slack is "
+    "requested and not used, time under is the share of time with more CPU used than requested. The oracle knows the future."
+)
+NO_BACKTEST = "Its history is too short for a backtest of goals and strategies."
 PLOT_WIDTH, PLOT_HEIGHT = 720, 180
 MIN_SAMPLES = 2
 """The number of samples that a chart needs; metrics-server gives only one at first."""
@@ -52,10 +57,13 @@ def render_explanation(found: Explanation, *, width: int) -> Iterator[Renderable
             yield from (Text(row, no_wrap=True) for row in draw_chart(usage, lines, text=text, width=width))
         yield ""
         yield _build_factor_table(found, each)
+        yield ""
         if each.backtests:
-            yield ""
-            yield Text("Backtest of the strategies on its own history:")
+            yield Text(f"Goals and strategies on its own history of {_format_span(each)}:")
             yield _build_backtest_table(found, each)
+            yield Text(BACKTEST_NOTE, style="dim")
+        else:
+            yield Text(NO_BACKTEST, style="dim")
 
 
 def render_page(found: Explanation) -> str:
@@ -67,6 +75,8 @@ def render_page(found: Explanation) -> str:
         pods=pluralize(found.workload.replicas, "pod"),
         sections=[_build_section(found, each) for each in found.containers],
         backtest_header=BACKTEST_HEADER,
+        backtest_note=BACKTEST_NOTE,
+        no_backtest=NO_BACKTEST,
     )
 
 
@@ -144,6 +154,7 @@ def _build_factor_table(found: Explanation, each: ContainerExplanation) -> Table
 
 def _build_backtest_table(found: Explanation, each: ContainerExplanation) -> Table:
     table = Table(*BACKTEST_HEADER, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.columns[0].no_wrap = True
     for column in table.columns[1:]:
         column.justify = "right"
     for row in _build_backtest_rows(found, each):
