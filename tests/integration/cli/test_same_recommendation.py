@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from scan.scene import PATHS, WORKLOADS, RunCommand, ScannedCluster
-from trimtab.api.quantity import parse_memory_bytes, parse_millicores
+from trimtab.api.quantity import format_short, parse_memory_bytes, parse_millicores
 from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.client import Client
 from trimtab.operator.app import OperatorApp
@@ -98,6 +98,9 @@ async def test_all_places_show_the_same_target_and_next_step(
             ask, "scan", "-n", governed.namespace, "--home", governed.namespace, "--output", "json"
         )
         status, annotated, of_vpas = await asyncio.to_thread(_read_cluster, governed)
+        _, explained, _ = await asyncio.to_thread(
+            ask, "explain", f"{governed.namespace}/deploy/web", "--home", governed.namespace
+        )
     assert code == 0
     # The operator in this process writes its log to the same place.
     (scan,) = json.loads(out[out.index("{\n") :])["clusters"]
@@ -115,6 +118,9 @@ async def test_all_places_show_the_same_target_and_next_step(
     assert annotated == status
     assert shown == status
     assert of_vpas == {name: status[name].target for name in WITH_VPA}
+    step = status["web"].next_step
+    assert step
+    assert _format_step(step) in " ".join(explained.split())
     # None of them is at a bound that all places would agree on without any data.
     assert len({each.target for each in status.values()}) == len(GOVERNED)
     assert {name for name, each in status.items() if not each.next_step} == IN_ONE_CHANGE
@@ -198,3 +204,9 @@ def _read_row(row: Object) -> Recommended:
     )
     assert target
     return Recommended(target, step)
+
+
+def _format_step(step: tuple[int, int]) -> str:
+    """Return how `trimtab explain` names a next step."""
+    cpu, memory = format_short("cpu", step[0]), format_short("memory", step[1])
+    return f"the next sets CPU to {cpu} and memory to {memory}"
