@@ -18,6 +18,7 @@ from trimtab.api.optimizationpolicy import (
     PolicyMode,
     StrategyChoice,
     UpdateStrategy,
+    WorkloadState,
 )
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.rest.resources import DEPLOYMENTS, INTENTS, OPTIMIZATION_POLICIES, Resource
@@ -110,7 +111,12 @@ async def test_change_is_finished_after_its_policy_became_invalid(
             configuration = simulation.operator.ports.config
             assert isinstance(configuration, FixedConfig)
             configuration.current = configuration.current.model_copy(update={"limits": limits})
-        await simulation.run(12 * HOUR)
+        await simulation.run(0.25 * HOUR)
+        (entry,) = (await simulation.status("p"))["workloads"]
+        if not forbidden:
+            assert entry["status"] == "Applying"
+            assert "; the change that began before is finished: observing pods" in entry["reason"]
+        await simulation.run(11.75 * HOUR)
         after = _sizes(simulation)
         assert (after == before) if forbidden else (set(after) == {max(before)})
         (entry,) = (await simulation.status("p"))["workloads"]
@@ -118,6 +124,39 @@ async def test_change_is_finished_after_its_policy_became_invalid(
         found = simulation.cluster_state.get(WEB)
         assert found is not None
         assert (CHANGE_ANNOTATION in dict(found.annotations)) == forbidden
+
+
+@pytest.mark.parametrize("default", [False, True], ids=["its own policy", "the default policy"])
+async def test_change_waits_while_policies_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+    default: bool,  # noqa: FBT001 - a case
+) -> None:
+    """It was finished by the default policy, without the canary and the windows of its own, which may now be Disabled."""
+    async with Simulation(SCENARIO, policies={"p": POLICY}) as simulation:
+        await simulation.run(2 * HOUR)
+        (policy,) = simulation.cluster_state.policies
+        before = _sizes(simulation)
+        assert len(set(before)) == 2, "only the canary has the new size"
+        if default:
+            simulation.informers.remove(OPTIMIZATION_POLICIES, policy)
+            configuration = simulation.operator.ports.config
+            assert isinstance(configuration, FixedConfig)
+            spec = OptimizationPolicySpec(mode=PolicyMode.AUTO)
+            configuration.current = configuration.current.model_copy(update={"default_policy": spec})
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                simulation.informers,
+                "unsynced_reason",
+                lambda resource, _: "forbidden" if resource == OPTIMIZATION_POLICIES else "",
+            )
+            await simulation.run(14 * HOUR)
+            assert _sizes(simulation) == before
+            outcome = simulation.controllers.status_writer.get_outcome(WEB)
+            assert outcome is not None
+            assert outcome.state is WorkloadState.SKIPPED
+            assert "cannot be read: forbidden" in outcome.reason
+        await simulation.run(0.25 * HOUR)
+        assert len(set(_sizes(simulation))) == 1, "the change is finished at once"
 
 
 def _sizes(simulation: Simulation) -> list[int]:

@@ -87,6 +87,8 @@ class EffectivePolicy:
     """Seconds between two reconciles of a workload."""
     problem: str = ""
     """The reason why the policy cannot be used; empty if it can."""
+    is_certain: bool = True
+    """False while another policy may take precedence or the selector cannot be evaluated, because of unread objects."""
 
     @property
     def key(self) -> PolicyKey:
@@ -347,14 +349,18 @@ class PolicyResolver:
         # A policy that cannot be read, such as one with mode Disabled, may take precedence over this one.
         if why := self._cluster_state.unsynced_reason(OPTIMIZATION_POLICIES, workload.namespace):
             return replace(
-                found, problem=f"OptimizationPolicies that may take precedence cannot be read: {why}"
+                found,
+                problem=f"OptimizationPolicies that may take precedence cannot be read: {why}",
+                is_certain=False,
             )
         reads_labels = self._cluster_state.policy_matcher.reads_namespace_labels
         if (reads_labels or found.spec.selector.namespace_selector) and (
             why := self._cluster_state.unsynced_reason(NAMESPACES, workload.namespace)
         ):
             return replace(
-                found, problem=f"a namespaceSelector decides, and the namespace cannot be read: {why}"
+                found,
+                problem=f"a namespaceSelector decides, and the namespace cannot be read: {why}",
+                is_certain=False,
             )
         return found
 

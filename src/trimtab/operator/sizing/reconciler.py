@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import inf
 from typing import Protocol, get_args
 
@@ -204,10 +205,6 @@ class SizingReconciler:
             return None if workload is None or is_gone else self._report_abandoned_change(workload)
         interval = policy.reconciliation_interval
         if policy.problem:
-            outcome = WorkloadOutcome(
-                WorkloadState.SKIPPED, reason=policy.problem, skip_reason=SkipReason.POLICY_INVALID
-            )
-            self._status_writer.set_outcome(policy.key, key, outcome)
             return min(interval, await self._finish_change(workload, policy, now))
         if policy.spec.mode is PolicyMode.DISABLED:
             disabled = WorkloadOutcome(
@@ -231,15 +228,28 @@ class SizingReconciler:
     async def _finish_change(self, workload: Workload, policy: EffectivePolicy, now: float) -> float:
         """Continue a change that began before its policy became invalid, and return the seconds until the next step.
 
-        Otherwise some pods would keep another size than the rest, and nobody would see whether it harms them.
+        Otherwise some pods would keep another size than the rest, and nobody would see whether it harms them. While it is
+        unknown which policy applies, nothing is continued: another one may have stopped the change.
         """
-        found, limits = read_change_annotations(workload), self._policy_resolver.config.limits
-        if found is None or found.change is None or PolicyMode.AUTO in limits.forbidden_modes:
-            return inf
-        nothing_new = WorkloadRecommendation((), {}, is_urgent=False)
-        pods = self._cluster_state.list_pods(workload)
-        result = await self._apply(workload, pods, nothing_new, policy, now)
-        return inf if result is None or result.requeue_at is None else max(result.requeue_at - now, 0.5)
+        key, again, annotations = workload.key, inf, read_change_annotations(workload)
+        outcome = WorkloadOutcome(
+            WorkloadState.SKIPPED, reason=policy.problem, skip_reason=SkipReason.POLICY_INVALID
+        )
+        is_forbidden = PolicyMode.AUTO in self._policy_resolver.config.limits.forbidden_modes
+        if annotations is not None and annotations.change and not is_forbidden:
+            if not policy.is_certain:
+                again = OWNER_INTERVAL
+            else:
+                nothing_new = WorkloadRecommendation((), {}, is_urgent=False)
+                pods = self._cluster_state.list_pods(workload)
+                result = await self._apply(workload, pods, nothing_new, policy, now)
+                if result is not None and result.requeue_at is not None:
+                    again = max(result.requeue_at - now, 0.5)
+                if result is not None and result.annotations and result.annotations.change:
+                    reason = f"{policy.problem}; the change that began before is finished: {result.reason}"
+                    outcome = replace(outcome, state=result.state, reason=reason)
+        self._status_writer.set_outcome(policy.key, key, outcome)
+        return again
 
     def _report_abandoned_change(self, workload: Workload) -> float | None:
         """Report a change that nothing continues: some pods would keep the other size unexplained.
