@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from lab.simulator.test_whole_operator import HOUR, POLICY, WEB, oversized_service, requested_cpu
+from trimtab.api import Duration
 from trimtab.kube.cache.informer_set import GRANT_RIGHTS, NOT_SERVED
 from trimtab.kube.kinds.emergency_stop import STOP_NAME, EmergencyStop, EmergencyStopWire
 from trimtab.kube.rest.resources import CONFIG_MAPS, Resource
@@ -118,6 +119,21 @@ async def test_operator_changes_nothing_until_it_has_read_the_emergency_stop(
         await simulation.run(4 * HOUR)
         assert max(filter(None, requested_cpu(simulation))) < 2000
         assert simulation.metrics.registry.get_sample_value("trimtab_emergency_stop_unreadable") == 0
+
+
+async def test_changes_go_on_at_once_when_the_emergency_stop_can_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No event tells that there is none: workloads waited for their next interval."""
+    unreadable = UnreadableStop(monkeypatch, why=f"forbidden; {GRANT_RIGHTS}")
+    policy = POLICY.model_copy(update={"reconciliation_interval": Duration.parse("24h")})
+    async with Simulation(oversized_service(), policies={"all": policy}, step=MINUTE) as simulation:
+        await simulation.run(25 * HOUR)
+        observer = Observer(simulation)
+        unreadable.why = ""
+        await simulation.run(HOUR)
+        assert observer.changes
+        assert max(filter(None, requested_cpu(simulation))) < 2000
 
 
 @pytest.mark.parametrize("is_stopped", [False, True])

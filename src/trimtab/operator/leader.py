@@ -67,6 +67,8 @@ class LeaderSession:
         self.retention_task = RetentionTask(operator.ports.store, now=operator.ports.now)
         self._applied_config: OperatorConfig | None = None
         """The configuration of the last reconcile of all workloads; None before the first one."""
+        self._was_stopped = False
+        """True if that reconcile was to change nothing, because of an emergency stop or one that could not be read."""
         self._reported_config_problem = ""
         """The configuration problem that the statuses of policies report."""
 
@@ -85,8 +87,8 @@ class LeaderSession:
         """Ingest usage, and reconcile all workloads if this is the first time or the configuration changed."""
         await self.controllers.ingest_cycle.run_once(now)
         # Bounds, windows and limits come from the configuration, and a new one causes no event of any
-        # workload.
-        if self._config.current is not self._applied_config:
+        # workload. Nor does an emergency stop that can be read at last and does not exist.
+        if self._config.current is not self._applied_config or self._is_stopped() is not self._was_stopped:
             self.enqueue_all()
         # The operator goes on with the last valid configuration, so users of a policy would not notice the
         # invalid one.
@@ -95,10 +97,13 @@ class LeaderSession:
             for policy in self._operator.cluster_state.policies:
                 self.controllers.status_writer.enqueue(policy.key)
 
+    def _is_stopped(self) -> bool:
+        return bool(self._operator.emergency_stop.reason)
+
     def enqueue_all(self) -> None:
         """Reconcile all workloads."""
         parts, cluster_state = self.controllers, self._operator.cluster_state
-        self._applied_config = self._config.current
+        self._applied_config, self._was_stopped = self._config.current, self._is_stopped()
         parts.limiter.set_limits(self._applied_config.disruption_limits.limits)
         policies = {
             workload.key: self._operator.policy_resolver.resolve(workload)
