@@ -78,7 +78,7 @@ def test_operator_and_scan_start_without_large_libraries(library: Path) -> None:
         "import trimtab.cli.scan, trimtab.cli.operator, trimtab.operator.app, sys\n"
         "from trimtab.operator.kernels import load_kernels\n"
         "load_kernels()\n"
-        "print([name for name in ('numba', 'llvmlite', 'scipy', 'alembic', 'cryptography', 'grpc') if name in sys.modules])"
+        "print([name for name in ('numba', 'llvmlite', 'scipy', 'alembic', 'cryptography', 'grpc', 'promql_parser') if name in sys.modules])"
     )
     assert run(started, library=library)[0].strip() == "[]"
 

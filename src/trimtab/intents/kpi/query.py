@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
-
-import promql_parser as promql
+from typing import TYPE_CHECKING
 
 from trimtab.api.intent import TargetRef
+from trimtab.lazy import LazyModule
 from trimtab.namespace_cache import NamespaceBudget, NamespaceCache
 from trimtab.usage.prometheus.namespace_scope import NamespaceScope, list_operands, parse_restricted
 from trimtab.usage.prometheus.promql import equals, format_duration
 from trimtab.usage.prometheus.template import fill_template, require_number
+
+if TYPE_CHECKING:
+    import promql_parser as promql
+else:  # only Intents need it, and it takes 2 MiB
+    promql = LazyModule("promql_parser")
 
 OPERATOR_SERVER = ""
 """The PromQL server of the operator itself."""

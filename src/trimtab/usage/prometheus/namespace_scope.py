@@ -10,10 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import promql_parser as promql
-
+from trimtab.lazy import LazyModule
 from trimtab.namespace_cache import NamespaceBudget, NamespaceCache
 from trimtab.usage.prometheus.promql import equals
 from trimtab.usage.prometheus.template import (
@@ -24,6 +23,11 @@ from trimtab.usage.prometheus.template import (
     parse_promql,
     require_number,
 )
+
+if TYPE_CHECKING:
+    import promql_parser as promql
+else:  # only queries of users need it, and it takes 2 MiB
+    promql = LazyModule("promql_parser")
 
 _TOKEN = re.compile(
     r"""(?P<string>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|(?P<comment>\#[^\n]*)|(?P<space>\s+)|

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-
-import promql_parser as promql
+from typing import TYPE_CHECKING
 
 from trimtab.errors import TrimtabError
+from trimtab.lazy import LazyModule
 from trimtab.printable import shorten
 from trimtab.usage.pod_ownership import build_pod_name_pattern
 from trimtab.usage.prometheus.regex_cost import CostlyRegexError, estimate_regex_cost
+
+if TYPE_CHECKING:
+    import promql_parser as promql
+else:  # only queries of users need it, and it takes 2 MiB
+    promql = LazyModule("promql_parser")
 
 MAX_LENGTH = 8192
 MAX_NESTING = 40
