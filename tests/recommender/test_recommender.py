@@ -18,6 +18,7 @@ from trimtab.recommender.source_ingester import IngestSchedule
 from trimtab.recommender.workload import count_containers_per_pod
 from trimtab.store import Store
 from trimtab.testing import ScriptedSource, steady
+from trimtab.usage.errors import UsageError
 from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
 from trimtab.usage.usage import PodContainer
 
@@ -67,6 +68,16 @@ async def test_recommender_reads_each_container_from_its_own_source(tmp_path: Pa
             "scripted",
             "thanos",
         )
+
+
+async def test_recommender_goes_on_beside_a_source_that_has_detected_nothing_yet(tmp_path: Path) -> None:
+    async with Store.open(tmp_path / "trimtab.db") as store:
+        both = Sources(store)
+        del both.thanos.capabilities
+        both.thanos.failure = UsageError("asks for its capabilities later")
+        await both.advance(NOW)
+        assert both.cpu(WEB, USUAL) == pytest.approx(240, rel=0.1)
+        assert both.learning.errors_by_source == {"thanos": "asks for its capabilities later"}
 
 
 class Opening(dict[str, ScriptedSource]):

@@ -159,8 +159,11 @@ class Source(ABC, Generic[S]):
     rules: ClassVar[tuple[RbacRule, ...]] = ()
     """The permissions that the source needs in the measured cluster when it runs in a pod there."""
 
-    capabilities: Capabilities
-    """The provided data; a source that detects it has it after `check` or the first read."""
+    capabilities: Capabilities = Capabilities(history=True)
+    """The provided data; a source that detects it has it after `check` or the first read.
+
+    Until then history is assumed, so that new containers wait for theirs.
+    """
 
     def __init__(self, settings: S, *, client: Client | None = None, store: Store | None = None) -> None:
         self.settings = settings
