@@ -60,6 +60,34 @@ def test_memory_sizes_are_those_of_most_pods_and_the_largest_earlier_size() -> N
     assert resting.memory == GIB, "between two runs of a CronJob the template has the size"
 
 
+@pytest.mark.parametrize(
+    ("resources", "cpu"),
+    [
+        (Resources(100, 500, None, None), 0.5),
+        (Resources(100, None, None, None), -0.1),
+        (Resources(None, None, None, None), 0.0),
+    ],
+)
+def test_cpu_size_is_the_limit_or_else_the_negative_request(resources: Resources, cpu: float) -> None:
+    (size,) = memory_sizes(workload(template={"web": FULL}), [pod(sizes={"web": resources})], [NAME])
+    assert size.cpu == cpu
+
+
+def test_changed_cpu_limit_of_a_pod_explains_other_usage() -> None:
+    cohort = EvidenceCohort(until=0.0)
+    cohort.add([NAME])
+    begin, found = float(NOW) // DAY * DAY, workload(template={"web": FULL})
+    for day in range(10):
+        limit = 1000 if day < 9 else 2000
+        sizes = memory_sizes(found, [pod(sizes={"web": Resources(100, limit, GIB, GIB)})], [NAME])
+        cohort.observe_sizes(sizes, now=begin + day * DAY)
+        load = usage(begin + day * DAY, np.full(288, 300.0 * MIB), step=300.0)
+        load.cpu[:] = limit / 1000
+        cohort.observe_usage(load, running=[NAME], until=begin)
+    (evidence,) = cohort.collect_evidence([NAME], now=begin + 10 * DAY, is_long_running=True)
+    assert evidence.usage_shift is None
+
+
 def decrease(started: int) -> ChangeAnnotations:
     return ChangeAnnotations(
         change=OngoingChange(

@@ -538,7 +538,7 @@ class EvidenceCohort(Cohort):
         return {kill for kill, is_new in zip(ours, new, strict=True) if is_new}
 
     def observe_sizes(self, sizes: Iterable[MemorySize], *, now: float) -> None:
-        """Record the memory that containers have in effect."""
+        """Record the sizes that containers have in effect."""
         ours = [size for size in sizes if size.container in self]
         if ours:
             rows = self.find_rows(size.container for size in ours)
@@ -549,6 +549,7 @@ class EvidenceCohort(Cohort):
                 np.array([size.memory for size in ours]),
                 before=np.array([size.before for size in ours]),
                 images=np.array([size.image for size in ours], np.uint32),
+                cpu=np.array([size.cpu for size in ours]),
             )
 
     def collect_evidence(

@@ -106,7 +106,7 @@ class CohortManager:
         }
 
     def observe_sizes(self, sizes: Collection[MemorySize], *, now: float) -> None:
-        """Record the memory that containers have in effect. Call it before `observe_ooms`: the kills hit these sizes."""
+        """Record the sizes that containers have in effect. Call it before `observe_ooms`: the kills hit these sizes."""
         for cohort in self.iter_evidence():
             cohort.observe_sizes(sizes, now=now)
 

@@ -1,4 +1,4 @@
-"""OOM kills and memory sizes, as the status of pods reports them. Pure."""
+"""OOM kills and the sizes of containers, as the status of pods reports them. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class OomKill(NamedTuple):
 
 
 class MemorySize(NamedTuple):
-    """The memory of one container in most pods of its workload."""
+    """The memory and the CPU of one container in most pods of its workload."""
 
     container: WorkloadContainer
     memory: float
@@ -43,6 +43,8 @@ class MemorySize(NamedTuple):
     """The fingerprint of the newest pod's image."""
     replicas: int = 0
     """The number of pods that run; 0 is unknown."""
+    cpu: float = 0.0
+    """The CPU limit in cores, or as a negative number the request if there is no limit."""
 
 
 def find_oom_kills(
@@ -211,6 +213,7 @@ def memory_sizes(
             # An admission webhook may pin images, so the template's image is not comparable with a pod's.
             image_fingerprint(now[name.container].image) if replicas else 0,
             replicas,
+            _cpu_size(now[name.container].resources),
         )
         for name in names
         if name.container in now
@@ -219,6 +222,10 @@ def memory_sizes(
 
 def _memory_size(size: Resources | None) -> float:
     return float(size.memory_limit or size.memory_request or 0) if size else 0.0
+
+
+def _cpu_size(size: Resources) -> float:
+    return (size.cpu_limit or -(size.cpu_request or 0)) / 1000
 
 
 def image_fingerprint(image: str) -> int:

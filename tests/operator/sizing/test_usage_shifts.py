@@ -28,6 +28,7 @@ def falling() -> Trace:
 @pytest.fixture
 def reported(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(usage_shifts, "MATURE_SECONDS", DAY)
+    monkeypatch.setattr(usage_shifts, "PERIOD_DAYS", 1)
     found: list[str] = []
     monkeypatch.setattr(
         AuditRecorder, "record_usage_shifts", lambda _self, _workload, description: found.append(description)

@@ -47,7 +47,7 @@ class Observed:
         (evidence,) = self.tracker.collect_evidence(START + self.elapsed, ONE, is_long_running=[True])
         return evidence.usage_shift
 
-    def describe(self, *, memory: float = GIB, replicas: int = 1, image: int = 1) -> None:
+    def describe(self, *, memory: float = GIB, replicas: int = 1, image: int = 1, cpu: float = 0.0) -> None:
         """Record the size, the replicas and the image of the container."""
         self.tracker.observe_replicas(ONE, np.array([replicas]))
         self.tracker.observe_sizes(
@@ -56,6 +56,7 @@ class Observed:
             np.array([memory]),
             before=np.zeros(1),
             images=np.array([image], np.uint32),
+            cpu=np.array([cpu]),
         )
 
 
@@ -203,6 +204,119 @@ def test_another_memory_size_explains_other_memory_only() -> None:
     observed.run(16)
     observed.describe(memory=16 * GIB)
     assert {each.resource for each in observed.run(1).shifts.values()} == {"cpu"}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "found"),
+    [(1.0, 2.0, False), (-0.5, -2.0, False), (1.0, -2.0, False), (-1.5, -3.0, True), (1.0, 1.0, True)],
+    ids=["limit", "exceeded request", "no limit any more", "sufficient request", "same limit"],
+)
+def test_another_cpu_size_explains_usage_that_the_former_bounded(
+    before: float, now: float, *, found: bool
+) -> None:
+    observed = Observed(lambda elapsed: (2.0 if elapsed >= 16 * DAY else 1.0, GIB))
+    observed.describe(cpu=before)
+    observed.run(16)
+    observed.describe(cpu=now)
+    assert bool(observed.run(1).shifts) is found
+
+
+def test_request_raised_for_unusual_usage_does_not_explain_it() -> None:
+    observed = Observed(after(16, lambda cpu, memory: (4 * cpu, memory)))
+    observed.describe(cpu=-2.0)
+    observed.run(16 + 2 / 24)
+    observed.describe(cpu=-8.0)
+    assert observed.run(1).shifts
+
+
+def test_cpu_size_that_was_unknown_explains_nothing() -> None:
+    observed = Observed(after(16, lambda cpu, memory: (4 * cpu, memory))).run(16)
+    observed.describe(cpu=2.0)
+    observed.run(1)
+    assert not observed.shifts, "the number of replicas was unknown too"
+    observed = Observed(after(16, lambda cpu, memory: (4 * cpu, memory)))
+    observed.tracker.observe_replicas(ONE, np.array([1]))
+    observed.run(16).describe(cpu=2.0)
+    assert observed.run(1).shifts
+
+
+def test_scale_out_after_history_without_replicas_is_no_shift() -> None:
+    """The history of a source has no numbers of replicas."""
+
+    def load(elapsed: float) -> tuple[float, float]:
+        return (0.3 if elapsed >= 20.2 * DAY else 0.9), GIB
+
+    observed = Observed(load).run(20)
+    observed.describe(replicas=2)
+    observed.run(0.2).describe(replicas=6)
+    assert not observed.run(5).shifts
+
+
+@pytest.mark.parametrize("day", [0, 3, 5])
+def test_state_of_before_shifts_learns_a_week_before_it_reports(day: int) -> None:
+    """All workloads with another weekend were reported after an upgrade: they had a history, but no extremes."""
+    tracker = Observed(steady).run(19 + day).tracker
+    former = {name: array for name, array in tracker.arrays().items() if not name.startswith(SHIFTS)}
+    observed = Observed(steady)
+    observed.tracker, observed.elapsed = EvidenceTracker(1, EvidenceTrackerSettings()), (19 + day) * DAY
+    observed.tracker.restore(pack(tracker, former))
+    assert not observed.run(9).shifts
+
+
+def test_state_without_the_days_of_the_extremes_is_read() -> None:
+    added = {SHIFTS + name for name in ("days", "size", "scaled", "replicas_before")}
+    observed = Observed(after(24, lambda cpu, memory: (4 * cpu, memory))).run(16)
+    former = {name: array for name, array in observed.tracker.arrays().items() if name not in added}
+    assert len(former) == len(observed.tracker.arrays()) - len(added)
+    state = pack(observed.tracker, former)
+    observed.tracker = EvidenceTracker(1, EvidenceTrackerSettings())
+    observed.tracker.restore(state)
+    assert not observed.run(8).shifts
+    assert observed.run(1).shifts
+
+
+@pytest.mark.parametrize(("begin", "days"), [(12, 2), (33, 2), (16, 5), (16, 6.5)], ids=str)
+def test_days_after_a_gap_are_no_shift(begin: float, days: float) -> None:
+    def load(elapsed: float) -> tuple[float, float]:
+        return (np.nan, np.nan) if begin * DAY <= elapsed < (begin + days) * DAY else steady(elapsed)
+
+    assert not Observed(load).run(begin + days + 15).shifts
+
+
+def test_shift_on_a_known_weekday_is_found_after_a_gap() -> None:
+    def load(elapsed: float) -> tuple[float, float]:
+        cpu, memory = steady(elapsed)
+        away = 12 * DAY <= elapsed < 14 * DAY
+        return (np.nan if away else 4 * cpu if elapsed >= 17 * DAY else cpu), memory
+
+    assert Observed(load).run(18).shifts
+
+
+@pytest.mark.parametrize(("ahead", "hours"), [(400, 0.1), (400, 30), (40, 30)])
+def test_clock_that_was_ahead_delays_shifts_for_a_week_at_most(ahead: float, hours: float) -> None:
+    """Everything until the time to which the clock had jumped was ignored."""
+
+    def load(elapsed: float) -> tuple[float, float]:
+        cpu, memory = steady(elapsed)
+        return (4 * cpu if 24 * DAY <= elapsed < 30 * DAY else cpu), memory
+
+    observed = Observed(load).run(16)
+    observed.elapsed += ahead * DAY
+    observed.run(hours / 24)
+    observed.elapsed = 16 * DAY
+    observed.shifts.clear()
+    assert not observed.run(8).shifts
+    assert observed.run(1).shifts
+
+
+def test_shift_that_seemed_to_begin_in_the_future_ends_with_it() -> None:
+    observed = Observed(after(16, lambda cpu, memory: (4 * cpu, memory))).run(16)
+    observed.elapsed = 22 * DAY
+    observed.run(2)
+    assert observed.shifts
+    observed.elapsed, observed.load = 10 * DAY, steady
+    observed.run(0.1)
+    assert observed.shift() is None
 
 
 def test_shift_of_usage_that_never_settles_ends_nevertheless() -> None:

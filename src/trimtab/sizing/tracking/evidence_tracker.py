@@ -232,18 +232,28 @@ class EvidenceTracker(ArrayState[EvidenceTrackerSettings]):
         return self._kills.add(t, containers, memory, plausible=believed, estimated=estimated)
 
     def observe_sizes(
-        self, t: float, containers: Indices, memory: Floats, *, before: Floats, images: Hashes
+        self,
+        t: float,
+        containers: Indices,
+        memory: Floats,
+        *,
+        before: Floats,
+        images: Hashes,
+        cpu: Floats | None = None,
     ) -> None:
         """Record the memory that these containers have in effect: the limit, or the request if there is none.
 
         `before` is the largest that they are known to have had, by their template or the annotations of a
         change. `images` are fingerprints of their images, 0 if unknown. A new image starts without kills.
+        `cpu` is their CPU in cores (`UsageShiftTracker.observe_cpu_sizes`).
         """
         own = self._arrays
         known = own["image"][containers]
         replaced = containers[(known != 0) & (images != 0) & (known != images)]
         self._kills.forget(replaced)
         self._shifts.explain(t, replaced, "cpu", "memory")
+        if cpu is not None:
+            self._shifts.observe_cpu_sizes(t, containers, cpu)
         own["image"][containers] = np.where(images != 0, images, known)
         self._kills.correct(containers, memory)
         # Only a change restarts the clock: sizes are observed in every round.

@@ -3,10 +3,13 @@
 For each part of the day, the highest and the lowest hourly mean of CPU, of one replica and of all, and the highest memory
 are kept: of the present eight days, and of the eight before. What comes back every day or every week is inside them, and a
 change that lasts is inside from the next day on: it is learned. One hour outside is a spike; several of them are a shift,
-which ends a day after the last hour outside, and after three days at the latest.
+which ends a day after the last hour outside, and after three days at the latest. An hour is compared only where the extremes
+contain the same hours of this weekday: after a gap on a weekend, or an upgrade, the next weekend would be unusual.
 
-Other replicas explain other usage of each, so that CPU is outside only if that of all replicas is as well. A new image, or
-another memory size, is learned for a day without a shift. Only more memory is a shift: each restart lowers memory.
+Other replicas explain other usage of each, so that CPU is outside only if that of all replicas is as well. Until that of
+all was seen on this weekday, a new number of replicas is learned for a day without a shift, as are a new image, another
+memory size, another CPU limit, and another CPU request that usage exceeded. Only more memory is a shift: each restart lowers
+memory.
 
 The state of a container is a few numbers, whatever its strategy. `bench/usage_shifts.py` measures false alarms and
 detection.
@@ -33,6 +36,8 @@ SLOTS = 12
 """The parts of a day that are told apart."""
 GENERATION_HOURS = 8 * 24
 """The hours after which extremes become the former ones: a week and a day."""
+PERIOD_DAYS = 7
+"""The days after which usage may come back: each of them is compared only if the extremes contain it."""
 MATURE_SECONDS = 7 * DAY
 """The seconds of samples before which nothing is a shift: what comes back every week must have been seen once."""
 MIN_HOUR_SECONDS = 1800.0
@@ -64,6 +69,9 @@ class UsageShiftTracker:
             "clock": np.full(2, NEVER),  # The present hour, and the present generation.
             "sums": np.zeros((3, rows)),  # CPU, seconds, and the highest memory of the hour.
             "replicas": np.zeros(rows, np.int32),
+            "replicas_before": np.zeros(rows, np.int32),  # The last known number.
+            "size": np.full(rows, np.nan, np.float32),  # See `observe_cpu_sizes`.
+            "days": np.zeros((2, SLOTS, 3, rows), np.uint8),  # A bit for each weekday in the extremes.
             "highest": np.full((2, SLOTS, 3, rows), -np.inf, np.float16),
             "lowest": np.full((2, SLOTS, 2, rows), np.inf, np.float16),
             "score": np.zeros((2, rows), np.float32),
@@ -71,6 +79,7 @@ class UsageShiftTracker:
             "since": np.full((2, rows), NO_HOUR, np.int32),
             "last": np.full((2, rows), NO_HOUR, np.int32),
             "explained": np.full((2, rows), NO_HOUR, np.int32),
+            "scaled": np.full(rows, NO_HOUR, np.int32),
         }
 
     def observe(self, t: float, cpu: Floats, memory: Floats, *, seconds: float, observed: Floats) -> None:
@@ -78,7 +87,9 @@ class UsageShiftTracker:
         clock, sums = self._arrays["clock"], self._arrays["sums"]
         hour = math.floor(t / HOUR)
         if hour < clock[0]:
-            return
+            if hour > clock[0] - GENERATION_HOURS:
+                return
+            self._turn_back(hour)
         if hour > clock[0]:
             if clock[0] != NEVER:
                 self._close_hour(int(clock[0]), observed >= MATURE_SECONDS)
@@ -92,6 +103,23 @@ class UsageShiftTracker:
     def observe_replicas(self, containers: Indices, replicas: Indices) -> None:
         """Record the number of replicas of these containers; 0 is unknown."""
         self._arrays["replicas"][containers] = replicas
+
+    def observe_cpu_sizes(self, t: float, containers: Indices, sizes: Floats) -> None:
+        """Record the CPU limits in cores, or as negative numbers the requests of containers without a limit.
+
+        A changed size explains other CPU usage: a request only if usage exceeded the smaller one, because less than that a
+        container always gets, and only before usage is unusual, because unusual usage raises it.
+        """
+        own = self._arrays
+        before, now = own["size"][containers], sizes.astype(np.float32)
+        own["size"][containers] = now
+        changed = ~np.isnan(before) & (before != now)
+        if changed.any():
+            highest = own["highest"][:, :, _ONE, containers].max(axis=(0, 1)).astype(np.float64)
+            limited = (before > 0) | (now > 0)
+            exceeded = np.exp2(highest) > np.minimum(np.abs(before), np.abs(now))
+            exceeded &= own["score"][_CPU, containers] == 0.0
+            self.explain(t, containers[changed & (limited | exceeded)], "cpu")
 
     def explain(self, t: float, containers: Indices, *resources: ResourceName) -> None:
         """Record that something known changes the usage of these containers from now on."""
@@ -129,15 +157,23 @@ class UsageShiftTracker:
             [one, one + np.log2(np.maximum(own["replicas"], 1)), np.log2(np.maximum(peak, MEMORY_FLOOR))]
         )
         measured = np.stack([counted, counted & (own["replicas"] > 0), counted & (peak > 0)])
-        highest, lowest = own["highest"][:, slot], own["lowest"][:, slot]
+        highest, lowest, days = (own[name][:, slot] for name in ("highest", "lowest", "days"))
+        day = np.uint8(1 << hour // 24 % PERIOD_DAYS)
+        contained = np.bitwise_or(*days) & day > 0
         distances, leasts = _distances(
             usage, highest.max(axis=0).astype(np.float64), lowest.min(axis=0).astype(np.float64)
         )
-        # Without an earlier hour of all replicas, one replica decides.
+        scaled = (own["replicas"] > 0) & (own["replicas"] != own["replicas_before"])
+        np.copyto(own["replicas_before"], own["replicas"], where=scaled)
+        own["scaled"][scaled] = hour + EXPLAINED_FOR
+        distances[~contained] = np.inf
+        # Without an earlier hour of all replicas, one replica decides, unless there may have been others.
+        distances[_ONE, ~contained[_ALL] & (own["scaled"] > hour)] = np.inf
         explained = measured[_ALL] & (np.abs(distances[_ALL]) < leasts[_ALL])
         cpu = np.where(explained, 0.0, distances[_ONE])
         self._score(_CPU, hour + 1, measured[_ONE], cpu, leasts[_ONE], mature)
         self._score(_MEMORY, hour + 1, measured[_BYTES], distances[_BYTES], leasts[_BYTES], mature)
+        days[0][measured] |= day
         np.copyto(highest[0], np.maximum(highest[0], usage.astype(np.float16)), where=measured)
         np.copyto(
             lowest[0], np.minimum(lowest[0], usage[:_BYTES].astype(np.float16)), where=measured[:_BYTES]
@@ -167,10 +203,23 @@ class UsageShiftTracker:
         own, before = self._arrays, int(self._arrays["clock"][1])
         if number <= before:
             return
-        for name, nothing in (("highest", -np.inf), ("lowest", np.inf)):
+        for name, nothing in (("highest", -np.inf), ("lowest", np.inf), ("days", 0)):
             own[name][1] = own[name][0] if number == before + 1 else nothing
             own[name][0] = nothing
         own["clock"][1] = number
+
+    def _turn_back(self, hour: int) -> None:
+        """Continue at an earlier hour, after a clock that was far ahead."""
+        own = self._arrays
+        own["clock"][:] = hour, min(int(own["clock"][1]), hour // GENERATION_HOURS)
+        own["sums"][:] = 0.0
+        own["since"][own["since"] > hour] = NO_HOUR
+        for name, latest in (
+            ("last", hour),
+            ("explained", hour + EXPLAINED_FOR),
+            ("scaled", hour + EXPLAINED_FOR),
+        ):
+            np.minimum(own[name], latest, out=own[name])
 
 
 def _distances(usage: Floats, highest: Floats, lowest: Floats) -> tuple[Floats, Floats]:
