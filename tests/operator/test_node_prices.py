@@ -199,7 +199,8 @@ def test_parse_node_costs_takes_a_node_replaced_under_its_name_as_one() -> None:
     }
     body = json.dumps({"data": data}).encode()
     found = parse_node_costs(body, cluster="east")
-    assert (found.hourly, found.ambiguous) == ({"a": pytest.approx(7 / 4)}, ())
+    assert found.hourly == {"a": pytest.approx(7 / 4)}
+    assert not found.ambiguous
     assert parse_node_costs(body).ambiguous == ("a",)
     longest = {key: each | {"minutes": 1e308} for key, each in data.items()}
     (cost,) = parse_node_costs(json.dumps({"data": longest}).encode(), cluster="east").hourly.values()
