@@ -18,7 +18,9 @@ import llvmlite.binding as llvm  # type: ignore[import-untyped]
 import msgspec
 import numba
 from llvmlite import ir
+from numba.core import ir as numba_ir
 from numba.core import types as numba_types
+from numba.core.compiler import run_frontend
 
 from trimtab.errors import TrimtabError
 from trimtab.kernel_library import (
@@ -37,6 +39,8 @@ from trimtab.kernel_library import (
 types: Any = numba_types  # the attributes of its classes are not declared
 _WORD, _BYTE, _STATUS = ir.IntType(64), ir.IntType(8), ir.IntType(32)
 _RUNTIME = Path(numba.__file__).parent / "core" / "runtime" / "nrt.cpp"
+_PASSING = frozenset({"cast", "getattr", "getitem", "static_getitem"})
+"""The operations whose result may be the same array, or a part of it."""
 _COMPILER = ("c++", "-shared", "-fPIC", "-O2", "-fno-exceptions", "-fno-rtti")
 
 
@@ -53,6 +57,8 @@ def build_library(folder: Path, dispatchers: Mapping[str, Any]) -> int:
             )
             if entry is None:
                 continue
+            if problem := _result_problem(entry.result, dispatchers[name]):
+                raise TrimtabError(f"kernel {name} returns {problem}: return one new array, or scalars")
             (Path(made) / f"{entry.symbol}.o").write_bytes(
                 machine.emit_object(_extract_code(compiled, machine))
             )
@@ -91,6 +97,33 @@ def _describe(name: str, compiled: Any, symbol: str, *, releases_gil: bool) -> K
     if result is None or len(known) < len(arguments):
         return None
     return KernelEntry(name, symbol, known, result, releases_gil)
+
+
+def _result_problem(result: Kind, dispatcher: Any) -> str:
+    """Return which arrays in the result of a kernel cannot be read; empty if all can.
+
+    An array of the caller has no owner in the library that could be released.
+    """
+    if isinstance(result, list):
+        return "a tuple with an array" if ":" in str(result) else ""
+    return "an array of its arguments" if ":" in result and _returns_argument(dispatcher) else ""
+
+
+def _returns_argument(dispatcher: Any) -> bool:
+    """Return whether a kernel returns an argument, or a part of one."""
+    code = run_frontend(dispatcher.py_func)
+    open_values = [each.value for block in code.blocks.values() for each in block.find_insts(numba_ir.Return)]
+    seen: set[Any] = set()
+    while open_values:
+        value = open_values.pop()
+        if isinstance(value, numba_ir.Arg):
+            return True
+        if isinstance(value, numba_ir.Var) and value.name not in seen:
+            seen.add(value.name)
+            open_values += code._definitions[value.name]  # noqa: SLF001 - numba offers no other way
+        elif isinstance(value, numba_ir.Expr) and value.op in _PASSING:
+            open_values.append(value.value)
+    return False
 
 
 def _to_kind(declared: Any) -> Kind | None:

@@ -122,6 +122,34 @@ def test_kernel_of_a_library_refuses_other_types(library: KernelLibrary, argumen
         call(library, *arguments)
 
 
+@numba.njit
+def return_both(values: Any) -> Any:
+    return values * 2, 1.0
+
+
+@numba.njit
+def return_given(values: Any, doubled: bool) -> Any:  # noqa: FBT001 - kernels take no keywords
+    if doubled:
+        return values * 2
+    return values[1:]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "arguments", "what"),
+    [
+        (return_both, (TABLE,), "a tuple with an array"),
+        (return_given, (TABLE, False), "an array of its arguments"),
+    ],
+)
+def test_library_refuses_results_that_cannot_be_read(
+    kernel: Any, arguments: tuple[Any, ...], what: str, tmp_path: Path
+) -> None:
+    """They were read as addresses, and the process crashed when it released them."""
+    kernel(*arguments)
+    with pytest.raises(TrimtabError, match=f"kernel it returns {what}: return one new array, or scalars"):
+        build_library(tmp_path, {"it": kernel})
+
+
 def test_library_needs_the_sources_that_it_was_built_from(tmp_path: Path) -> None:
     divide(1, 1)
     build_library(tmp_path, {"divide": divide})
