@@ -111,7 +111,7 @@ def _result_problem(result: Kind, dispatcher: Any) -> str:
 
 def _returns_argument(dispatcher: Any) -> bool:
     """Return whether a kernel returns an argument, or a part of one."""
-    code = run_frontend(dispatcher.py_func)
+    code: Any = run_frontend(dispatcher.py_func)  # type: ignore[no-untyped-call]
     open_values = [each.value for block in code.blocks.values() for each in block.find_insts(numba_ir.Return)]
     seen: set[Any] = set()
     while open_values:
