@@ -35,7 +35,7 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
     unit: str = ""
     """The unit of the value, for people; empty if nobody stated it."""
     description: str = ""
-    """What the KPI is, for people; empty if nobody stated it."""
+    """The meaning of the KPI, in words; empty if nobody stated it."""
 
     @property
     def worst_acceptable(self) -> float:

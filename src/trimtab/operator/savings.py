@@ -84,7 +84,7 @@ class _SavedLedger(msgspec.Struct, array_like=True):
 
 
 class SavingsLedger:
-    """What changes saved, by workload and over time. Pure."""
+    """The savings that changes brought, by workload and over time. Pure."""
 
     def __init__(self) -> None:
         self._state = _SavedLedger()

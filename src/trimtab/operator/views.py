@@ -165,7 +165,7 @@ class SavingsSummary(NamedTuple):
     """The savings that changes realised in the whole cluster."""
 
     per_month: float = 0.0
-    """What they save in a month, with the pods that run now."""
+    """The savings of a month, with the pods that run now."""
     total: float = 0.0
     """The money saved so far."""
     since: float | None = None

@@ -248,7 +248,7 @@ class Cohort(ABC):
         """Load what `_list_pods` returned."""
 
     def _reserve(self, new: int) -> None:
-        """Make room for so many new rows, before which rows may move."""
+        """Reserve so many new rows; until then rows may move."""
         if self._used_rows + new <= self.capacity:
             return
         held = self._held_rows()

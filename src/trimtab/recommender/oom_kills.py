@@ -85,7 +85,7 @@ def read_memory(
 
 
 class _ReadMemory(NamedTuple):
-    """What was read from the records of a workload, and these records."""
+    """The results that were read from the records of a workload, and these records."""
 
     workload: Workload
     pods: list[Pod]

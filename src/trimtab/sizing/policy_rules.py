@@ -88,7 +88,7 @@ class PolicyRules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     minimum_history: float | None = None
     """The seconds of observation before which nothing is lowered; None if the evidence decides."""
     usage_shift: UsageShiftMode = UsageShiftMode.HOLD_DECREASES
-    """What a sudden change of a usage pattern leads to."""
+    """The reaction to a sudden change of a usage pattern."""
     keep_qos: bool = True
     hpa_mode: HpaMode = HpaMode.RESCALE
     safety: SafetyDefaults = SafetyDefaults()

@@ -209,7 +209,7 @@ class ObjectiveView(ViewRecord, frozen=True, kw_only=True):
     name: str
     unit: str = ""
     description: str = ""
-    """What the KPI is, by its KPIProfile."""
+    """The meaning of the KPI, by its KPIProfile."""
     target: float
     now: float | None = None
     met: bool | None = None

@@ -31,7 +31,7 @@ class KpiDefinition:
     unit: str = ""
     """The unit of the values, for people; empty if nobody stated it."""
     description: str = ""
-    """What the values are, for people."""
+    """The meaning of the values, in words."""
 
     @property
     def is_from_pods(self) -> bool:

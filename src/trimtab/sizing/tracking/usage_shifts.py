@@ -33,7 +33,7 @@ Hours = npt.NDArray[np.int32]
 
 HOUR, DAY = 3600.0, 86400.0
 SLOTS = 12
-"""The parts of a day that are told apart."""
+"""The number of parts of a day that are compared separately."""
 GENERATION_HOURS = 8 * 24
 """The hours after which extremes become the former ones: a week and a day."""
 PERIOD_DAYS = 7
