@@ -196,7 +196,7 @@ async def test_theme_choice_is_kept(fresh: ObservedPage) -> None:
 async def test_pages_fit_a_phone(browser: Browser, url: str) -> None:
     async with observe_page(browser, url) as found:
         await found.page.set_viewport_size({"width": 360, "height": 740})
-        for path in ("/", "/workloads", DETAIL, "/intents", "/nodes", "/history"):
+        for path in ("/", "/workloads", DETAIL, "/intents", "/costs", "/nodes", "/history"):
             await found.visit(path)
             wide = await found.page.evaluate("document.documentElement.scrollWidth")
             assert wide <= 360, path
@@ -224,7 +224,7 @@ async def test_first_load_is_small(fresh: ObservedPage) -> None:
 
 
 async def test_controls_have_names_and_tables_have_captions(clean_page: ObservedPage) -> None:
-    for path in ("/", "/workloads", DETAIL, "/intents", "/nodes", "/history"):
+    for path in ("/", "/workloads", DETAIL, "/intents", "/costs", "/nodes", "/history"):
         await clean_page.visit(path)
         nameless = await clean_page.page.evaluate(NAMELESS)
         assert nameless == [], path
