@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -11,10 +11,23 @@ from trimtab.kube.kinds.pods import Container, Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.sizing.evidence import Evidence
 
-if TYPE_CHECKING:
-    from trimtab.operator.views import WorkloadView
-
 HOUR = 3600.0
+
+
+class PaidWorkload(Protocol):
+    """A workload with its present pods and its evidence, as the views of the operator have them."""
+
+    @property
+    def workload(self) -> Workload: ...
+
+    @property
+    def pods(self) -> Sequence[str]: ...
+
+    @property
+    def containers(self) -> Sequence[Container]: ...
+
+    @property
+    def evidence(self) -> Mapping[str, Evidence]: ...
 
 
 def count_paid_pods(workload: Workload, pods: int, *, running: float) -> float:
@@ -59,7 +72,7 @@ def _with_mean_requests(container: Container, pods: Sequence[Pod]) -> Container:
     return msgspec.structs.replace(container, resources=Resources(cpu, None, memory, None))
 
 
-def count_paid_pods_of_view(view: WorkloadView, *, now: float) -> float:
+def count_paid_pods_of_view(view: PaidWorkload, *, now: float) -> float:
     """Return the number of pods that a workload pays for, by its evidence; its present pods if there is none."""
     if view.workload.is_long_running:
         return count_paid_pods(view.workload, len(view.pods), running=0.0)
