@@ -17,7 +17,7 @@ from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.api.quantity import MIB
 from trimtab.kube.kinds.pods import Container, ContainerTermination, Pod, Resources
 from trimtab.recommender.cohort import ContainerEstimate, EvidenceCohort, StrategyCohort, StrategySpec
-from trimtab.recommender.oom_kills import OomKill, find_oom_kills, memory_sizes
+from trimtab.recommender.oom_kills import OomKill, find_oom_kills, observed_sizes
 from trimtab.recommender.workload import strategy_spec_from_policy
 from trimtab.sizing.constraints import Constraints
 from trimtab.sizing.policy_rules import PolicyRules
@@ -42,21 +42,21 @@ def of_image(image: str, name: str = "web-0", *, created: int = NOW - 100, kille
 def test_oom_kills_carry_image_and_sizes_of_the_newest_pod() -> None:
     old, new = of_image("web:1", killed=True), of_image("web:2", "web-1", created=NOW - 10)
     (kill,) = find_oom_kills(NAME, [old, new])
-    (now,) = memory_sizes(workload(template={"web": FULL}), [old, new], [NAME])
-    (before,) = memory_sizes(workload(template={"web": FULL}), [old], [NAME])
+    (now,) = observed_sizes(workload(template={"web": FULL}), [old, new], [NAME])
+    (before,) = observed_sizes(workload(template={"web": FULL}), [old], [NAME])
     assert kill.image == before.image != now.image
     assert 0 not in {kill.image, now.image}
 
 
 def test_memory_sizes_are_those_of_most_pods_and_the_largest_earlier_size() -> None:
     found = workload(template={"web": FULL})
-    (size,) = memory_sizes(found, [pod(sizes={"web": CUT})], [NAME])
+    (size,) = observed_sizes(found, [pod(sizes={"web": CUT})], [NAME])
     assert (size.memory, size.before) == (250 * MIB, GIB)
     larger = {"web": Resources(100, None, 2 * GIB, None)}
     applied = AppliedSizes(id="x", at=NOW, sizes={"web": CUT}, template={}, before=larger, until=NOW)
-    (size,) = memory_sizes(found, [pod(sizes={"web": CUT})], [NAME], ChangeAnnotations(applied=applied))
+    (size,) = observed_sizes(found, [pod(sizes={"web": CUT})], [NAME], ChangeAnnotations(applied=applied))
     assert size.before == 2 * GIB
-    (resting,) = memory_sizes(found, [], [NAME])
+    (resting,) = observed_sizes(found, [], [NAME])
     assert resting.memory == GIB, "between two runs of a CronJob the template has the size"
 
 
@@ -69,7 +69,7 @@ def test_memory_sizes_are_those_of_most_pods_and_the_largest_earlier_size() -> N
     ],
 )
 def test_cpu_size_is_the_limit_or_else_the_negative_request(resources: Resources, cpu: float) -> None:
-    (size,) = memory_sizes(workload(template={"web": FULL}), [pod(sizes={"web": resources})], [NAME])
+    (size,) = observed_sizes(workload(template={"web": FULL}), [pod(sizes={"web": resources})], [NAME])
     assert size.cpu == cpu
 
 
@@ -79,7 +79,7 @@ def test_changed_cpu_limit_of_a_pod_explains_other_usage() -> None:
     begin, found = float(NOW) // DAY * DAY, workload(template={"web": FULL})
     for day in range(10):
         limit = 1000 if day < 9 else 2000
-        sizes = memory_sizes(found, [pod(sizes={"web": Resources(100, limit, GIB, GIB)})], [NAME])
+        sizes = observed_sizes(found, [pod(sizes={"web": Resources(100, limit, GIB, GIB)})], [NAME])
         cohort.observe_sizes(sizes, now=begin + day * DAY)
         load = usage(begin + day * DAY, np.full(288, 300.0 * MIB), step=300.0)
         load.cpu[:] = limit / 1000
@@ -223,7 +223,7 @@ def test_backfilled_oom_kill_counts_at_the_limit_once_known() -> None:
         ooms = (WorkloadOom(begin - DAY + 300, 0, 297.0 * MIB),) if day == 1 else ()
         cohort.observe_usage(usage(begin - day * DAY, quiet, ooms), running=None, until=begin)
     found = workload(template={"web": FULL})
-    cohort.evidence.observe_sizes(memory_sizes(found, [pod(sizes={"web": FULL})], [NAME]), now=begin)
+    cohort.evidence.observe_sizes(observed_sizes(found, [pod(sizes={"web": FULL})], [NAME]), now=begin)
     assert sized(cohort, rules, FULL, begin).memory_limit == 1229 * MIB
 
 

@@ -235,7 +235,7 @@ async def test_recommender_counts_oom_kills_despite_node_clock_skew(tmp_path: Pa
         usual = learning.cpu(WEB, USUAL)
 
         def note(now: float, *pods: Pod) -> list[float]:
-            return sorted(kill.at for kill in learning.learning.observe_memory(web, pods, [WEB], now=now))
+            return sorted(kill.at for kill in learning.learning.observe_pod_status(web, pods, [WEB], now=now))
 
         assert note(NOW, record_kill("web-0", ahead)) == [], "when it was is not known: it may be of long ago"
         assert note(NOW + 10, record_kill("web-0", ahead + 5)) == [NOW + 10]

@@ -26,7 +26,7 @@ from trimtab.operator.metrics import Metrics
 from trimtab.recommender import cohort_store
 from trimtab.recommender.cohort import StrategyCohort, StrategySpec
 from trimtab.recommender.cohort_store import MAX_STRATEGY_COHORTS, TrackedContainer, state_key
-from trimtab.recommender.oom_kills import MemorySize, OomKill
+from trimtab.recommender.oom_kills import ObservedSize, OomKill
 from trimtab.recommender.recommender import DEFAULT_SOURCE, Recommender
 from trimtab.recommender.source_ingester import IngestSchedule, SourceIngester
 from trimtab.sizing.evidence import Evidence
@@ -750,7 +750,7 @@ async def test_ingester_keeps_evidence_across_a_policy_change(
     for minute in range(30):
         await bed.advance(NOW + minute * MINUTE)
     now = NOW + 29 * MINUTE
-    bed.recommender.cohorts.observe_sizes([MemorySize(container("web"), 5e8, 9e8)], now=now)
+    bed.recommender.cohorts.observe_sizes([ObservedSize(container("web"), 5e8, 9e8)], now=now)
     kill = OomKill(container("web"), now - 10, 5e8, 4e8)
     assert bed.recommender.cohorts.observe_ooms([kill]) == {kill}
     before = bed.recommender.estimate(container("web"), EASY, now=now, is_long_running=True)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from trimtab.recommender.oom_kills import MemorySize, OomKill
+from trimtab.recommender.oom_kills import ObservedSize, OomKill
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.proposal import (
     HOUR,
@@ -537,7 +537,7 @@ class EvidenceCohort(Cohort):
         )
         return {kill for kill, is_new in zip(ours, new, strict=True) if is_new}
 
-    def observe_sizes(self, sizes: Iterable[MemorySize], *, now: float) -> None:
+    def observe_sizes(self, sizes: Iterable[ObservedSize], *, now: float) -> None:
         """Record the sizes that containers have in effect."""
         ours = [size for size in sizes if size.container in self]
         if ours:

@@ -23,7 +23,7 @@ from trimtab.recommender.cohort import (
     StrategySpec,
     create_cohort,
 )
-from trimtab.recommender.oom_kills import MemorySize, OomKill
+from trimtab.recommender.oom_kills import ObservedSize, OomKill
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.proposal import Proposal
 from trimtab.sizing.state import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY
@@ -105,7 +105,7 @@ class CohortManager:
             )
         }
 
-    def observe_sizes(self, sizes: Collection[MemorySize], *, now: float) -> None:
+    def observe_sizes(self, sizes: Collection[ObservedSize], *, now: float) -> None:
         """Record the sizes that containers have in effect. Call it before `observe_ooms`: the kills hit these sizes."""
         for cohort in self.iter_evidence():
             cohort.observe_sizes(sizes, now=now)

@@ -31,7 +31,7 @@ class OomKill(NamedTuple):
     """The identity of the kill: the uid of the pod, the container, and the time that the kubelet reported."""
 
 
-class MemorySize(NamedTuple):
+class ObservedSize(NamedTuple):
     """The memory and the CPU of one container in most pods of its workload."""
 
     container: WorkloadContainer
@@ -68,37 +68,37 @@ def find_oom_kills(
     return found
 
 
-def read_memory(
+def read_pod_status(
     workload: Workload,
     pods: Sequence[Pod],
     names: Collection[WorkloadContainer],
     *,
     ended: Sequence[Pod] = (),
-) -> tuple[list[MemorySize], list[OomKill]]:
-    """Return the memory that these containers have in effect, and the OOM kills that their pods report.
+) -> tuple[list[ObservedSize], list[OomKill]]:
+    """Return the sizes that these containers have in effect, and the OOM kills that their pods report.
 
     `ended` are pods that no longer run: with restartPolicy Never, only such a pod reports the kill.
     """
     annotations = read_change_annotations(workload)
-    sizes = memory_sizes(workload, pods, names, annotations)
+    sizes = observed_sizes(workload, pods, names, annotations)
     return sizes, [kill for name in names for kill in find_oom_kills(name, [*pods, *ended], annotations)]
 
 
-class _ReadMemory(NamedTuple):
+class _ReadStatus(NamedTuple):
     """The results that were read from the records of a workload, and these records."""
 
     workload: Workload
     pods: list[Pod]
     names: list[WorkloadContainer]
-    sizes: list[MemorySize]
+    sizes: list[ObservedSize]
     kills: list[OomKill]
 
 
-class MemoryReader:
-    """Reads memory as `read_memory` does, and again only once a record of the workload or its pods was replaced."""
+class PodStatusReader:
+    """Reads pods as `read_pod_status` does, and again only once a record of the workload or its pods was replaced."""
 
     def __init__(self) -> None:
-        self._last: dict[WorkloadKey, _ReadMemory] = {}
+        self._last: dict[WorkloadKey, _ReadStatus] = {}
 
     def read(
         self,
@@ -107,8 +107,8 @@ class MemoryReader:
         names: Collection[WorkloadContainer],
         *,
         ended: Sequence[Pod] = (),
-    ) -> tuple[list[MemorySize], list[OomKill]]:
-        """Return the memory that these containers have in effect, and the OOM kills that their pods report."""
+    ) -> tuple[list[ObservedSize], list[OomKill]]:
+        """Return the sizes that these containers have in effect, and the OOM kills that their pods report."""
         last, read_pods, read_names = self._last.get(workload.key), [*pods, *ended], list(names)
         # Records compare by identity: informers replace them and never change them.
         if (
@@ -117,8 +117,8 @@ class MemoryReader:
             or last.pods != read_pods
             or last.names != read_names
         ):
-            found = read_memory(workload, pods, names, ended=ended)
-            last = self._last[workload.key] = _ReadMemory(workload, read_pods, read_names, *found)
+            found = read_pod_status(workload, pods, names, ended=ended)
+            last = self._last[workload.key] = _ReadStatus(workload, read_pods, read_names, *found)
         return last.sizes, last.kills
 
     def forget_all_but(self, workloads: Container[WorkloadKey]) -> None:
@@ -191,13 +191,13 @@ def _size_at(
     return min(known, key=lambda each: each.memory_limit or each.memory_request or float("inf"))
 
 
-def memory_sizes(
+def observed_sizes(
     workload: Workload,
     pods: Sequence[Pod],
     names: Collection[WorkloadContainer],
     annotations: ChangeAnnotations | None = None,
-) -> list[MemorySize]:
-    """Return the memory that each container has in effect; the template's if no pod runs."""
+) -> list[ObservedSize]:
+    """Return the size that each container has in effect; the template's if no pod runs."""
     replicas = 0 if workload.kind == "CronJob" else len(live_pods(pods))
     now = {each.name: each for each in effective_containers(workload, pods)}
     earlier: list[Sizes] = [container_sizes(workload.containers)]
@@ -206,7 +206,7 @@ def memory_sizes(
     if annotations and annotations.change:
         earlier.append(annotations.change.before)
     return [
-        MemorySize(
+        ObservedSize(
             name,
             _memory_size(now[name.container].resources),
             max(_memory_size(sizes.get(name.container)) for sizes in earlier),

@@ -16,7 +16,7 @@ from trimtab.kube.kinds.pods import Pod
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.recommender.cohort import ContainerEstimate, LatestUsage, StrategySpec
 from trimtab.recommender.cohort_store import CohortStore, TrackedContainer
-from trimtab.recommender.oom_kills import MemoryReader, OomKill, OomTimestampCorrector
+from trimtab.recommender.oom_kills import OomKill, OomTimestampCorrector, PodStatusReader
 from trimtab.recommender.source_ingester import (
     IngestContext,
     IngestMetrics,
@@ -70,7 +70,7 @@ class Recommender:
         self.lock = asyncio.Lock()
         """A lock that is held during ingestion, which runs in a thread. Callers that read estimates hold it too."""
         self._oom_timestamps = OomTimestampCorrector()
-        self._memory_reader = MemoryReader()
+        self._status_reader = PodStatusReader()
         self.cohorts = CohortStore(
             store,
             cluster=cluster,
@@ -156,7 +156,7 @@ class Recommender:
         recent = self.ingesters[strategy_spec.source].recent_usage
         return recent.latest_usage(name, after=evidence.ingested_until) or evidence.latest_usage(name)
 
-    def observe_memory(
+    def observe_pod_status(
         self,
         workload: Workload,
         pods: Sequence[Pod],
@@ -165,11 +165,11 @@ class Recommender:
         ended: Sequence[Pod] = (),
         now: float,
     ) -> set[OomKill]:
-        """Record the memory that these containers have in effect, and the OOM kills that their pods report.
+        """Record the sizes that these containers have in effect, and the OOM kills that their pods report.
 
         `ended` are pods that no longer run. Returns the kills that were not known before.
         """
-        sizes, kills = self._memory_reader.read(workload, pods, names, ended=ended)
+        sizes, kills = self._status_reader.read(workload, pods, names, ended=ended)
         self.cohorts.observe_sizes(sizes, now=now)
         # One kill that seemed to be of next year hid all later ones of its container, which never got more memory again.
         return self.cohorts.observe_ooms(self._oom_timestamps.correct(workload.key, kills, now=now))
@@ -205,7 +205,7 @@ class Recommender:
             _ = self.ingesters[source]  # a policy may have named a Secret since the last cycle
         workloads = {container.workload for container in tracked}
         self._oom_timestamps.forget_all_but(workloads)
-        self._memory_reader.forget_all_but(workloads)
+        self._status_reader.forget_all_but(workloads)
         async with self.lock:
             backfill = {name: ingester.plan_backfill(now) for name, ingester in self.ingesters.items()}
             new = await self.cohorts.assign(tracked, now=now, backfill=backfill)

@@ -18,7 +18,7 @@ from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.recommender.cohort import ContainerEstimate, StrategySpec
 from trimtab.recommender.cohort_manager import CohortManager, observe_usage
-from trimtab.recommender.oom_kills import MemorySize, OomKill, read_memory
+from trimtab.recommender.oom_kills import ObservedSize, OomKill, read_pod_status
 from trimtab.recommender.workload import count_containers_per_pod, list_sized_containers
 from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
 from trimtab.usage.trace import Floats
@@ -40,14 +40,14 @@ class UsageModel:
         self.owners = state.build_owner_index()
         self.totals = UsageAccumulator(now)
         self._now = now
-        self._sizes: list[MemorySize] = []
+        self._sizes: list[ObservedSize] = []
         self._kills: list[OomKill] = []
         containers: dict[WorkloadKey, dict[WorkloadContainer, int]] = {}
         for workload in {each.key: each for known in workloads.values() for each in known}.values():
             pods, ended = state.list_pods(workload), state.list_failed_pods(workload)
             names = list_sized_containers(workload, pods)
             containers[workload.key] = dict.fromkeys(names, count_containers_per_pod(workload, pods))
-            sizes, kills = read_memory(workload, pods, names, ended=ended)
+            sizes, kills = read_pod_status(workload, pods, names, ended=ended)
             self._sizes += sizes
             self._kills += (
                 kill._replace(at=min(kill.at, now)) for kill in kills

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -36,6 +38,20 @@ POLICY = OptimizationPolicySpec(
 )
 
 
+@asynccontextmanager
+async def _change_without_policy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> AsyncIterator[tuple[Simulation, Counter[str]]]:
+    """Simulate a change until its canary observes, delete its policy, and count the Events by reason."""
+    emitted: Counter[str] = Counter()
+    async with Simulation(SCENARIO, policies={"p": POLICY}) as simulation:
+        monkeypatch.setattr(simulation.cluster, "emit", lambda *_, reason, **__: emitted.update([reason]))
+        await simulation.run(2 * HOUR)
+        (policy,) = simulation.cluster_state.policies
+        simulation.informers.remove(OPTIMIZATION_POLICIES, policy)
+        yield simulation, emitted
+
+
 @pytest.mark.parametrize("unread", [OPTIMIZATION_POLICIES, INTENTS], ids=["policies", "Intents"])
 @pytest.mark.parametrize("is_outdated", [False, True], ids=["never read", "outdated"])
 async def test_change_is_reported_as_abandoned_only_where_policies_and_intents_are_known(
@@ -43,12 +59,7 @@ async def test_change_is_reported_as_abandoned_only_where_policies_and_intents_a
     unread: Resource,
     is_outdated: bool,  # noqa: FBT001 - a case
 ) -> None:
-    emitted: Counter[str] = Counter()
-    async with Simulation(SCENARIO, policies={"p": POLICY}) as simulation:
-        monkeypatch.setattr(simulation.cluster, "emit", lambda *_, reason, **__: emitted.update([reason]))
-        await simulation.run(2 * HOUR)
-        (policy,) = simulation.cluster_state.policies
-        simulation.informers.remove(OPTIMIZATION_POLICIES, policy)
+    async with _change_without_policy(monkeypatch) as (simulation, emitted):
         reconciler, now = simulation.controllers.reconciler, simulation.world.now
 
         def explain(resource: Resource, namespace: str) -> str:
@@ -70,12 +81,7 @@ async def test_change_is_reported_as_abandoned_only_where_policies_and_intents_a
 
 
 async def test_abandoned_change_of_a_deleted_workload_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    emitted: Counter[str] = Counter()
-    async with Simulation(SCENARIO, policies={"p": POLICY}) as simulation:
-        monkeypatch.setattr(simulation.cluster, "emit", lambda *_, reason, **__: emitted.update([reason]))
-        await simulation.run(2 * HOUR)
-        (policy,) = simulation.cluster_state.policies
-        simulation.informers.remove(OPTIMIZATION_POLICIES, policy)
+    async with _change_without_policy(monkeypatch) as (simulation, emitted):
         reconciler, now = simulation.controllers.reconciler, simulation.world.now
         found = simulation.cluster_state.get(WEB)
         for _ in range(2):

@@ -131,7 +131,7 @@ async def test_reconcile_without_a_change_explains_nothing_and_runs_the_floors_o
 
         count(cohort.StrategyCohort, "_explain")
         count(recommend, "list_floors")
-        count(oom_kills, "read_memory")
+        count(oom_kills, "read_pod_status")
         count(effective_size, "effective_containers")
         count(effective_size.Assignment, "synced_size")
         await reconciler.reconcile(WEB, now)
@@ -145,5 +145,5 @@ async def test_reconcile_without_a_change_explains_nothing_and_runs_the_floors_o
         simulation.cluster_state.update(msgspec.structs.replace(pod, version=pod.version + 1))
         counts.clear()
         await reconciler.reconcile(WEB, now)
-        assert counts["read_memory"] == 1
+        assert counts["read_pod_status"] == 1
         assert counts["effective_containers"] >= 1

@@ -88,7 +88,7 @@ class RecommenderSafeSizes:
         async with self._recommender.lock:
             names = list_sized_containers(workload, pods)
             ended = self._cluster_state.list_failed_pods(workload)
-            self._recommender.observe_memory(workload, pods, names, ended=ended, now=now)
+            self._recommender.observe_pod_status(workload, pods, names, ended=ended, now=now)
             recommendation = recommend_workload(
                 workload,
                 pods,

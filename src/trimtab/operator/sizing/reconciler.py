@@ -181,7 +181,7 @@ class SizingReconciler:
             names = list_sized_containers(workload, pods)
             async with self._recommender.lock:
                 # Without a policy, nothing else records these OOM kills.
-                kills = self._recommender.observe_memory(workload, pods, names, ended=ended, now=now)
+                kills = self._recommender.observe_pod_status(workload, pods, names, ended=ended, now=now)
                 self._recorder.record_oom_kills(workload, kills)
                 for name in names:
                     if found := self._recommender.estimate(
@@ -350,7 +350,7 @@ class SizingReconciler:
         policy: EffectivePolicy,
         now: float,
     ) -> None:
-        """Report the shifts that began since the last reconcile; after a restart, those of the last hour."""
+        """Report the shifts that began since the last reconcile; after a restart, those of `NEW_SHIFT_WINDOW`."""
         known = before.usage_shifts if before else NO_SHIFTS
         earliest = -inf if before else now - NEW_SHIFT_WINDOW
         new = {
@@ -368,7 +368,7 @@ class SizingReconciler:
         """Record OOM kills and sizes in effect, and return the containers that are sized."""
         names = list_sized_containers(workload, pods)
         ended = self._cluster_state.list_failed_pods(workload)
-        kills = self._recommender.observe_memory(workload, pods, names, ended=ended, now=now)
+        kills = self._recommender.observe_pod_status(workload, pods, names, ended=ended, now=now)
         self._recorder.record_oom_kills(workload, kills)
         # Pods report their last kill forever, and a new leader would count all of them at once.
         self._metrics.oom_kills.labels(policy.name).inc(sum(now - kill.at < NEW_OOM_WINDOW for kill in kills))
