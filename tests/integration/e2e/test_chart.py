@@ -18,7 +18,7 @@ from harness.cluster.cluster import Cluster
 from harness.cluster.node import NAME
 from harness.e2e.e2e_env import eventually
 from harness.peers.helm import Helm, HelmError
-from integration.e2e.trimtab_image import TAG, trimtab_image
+from integration.e2e.trimtab_image import CHART_VALUES, trimtab_image
 from trimtab.node.cgroups import UNLIMITED, CgroupLayout, Hierarchy, QosClass
 from trimtab.node.cgroups.knobs import CPU_QUOTA
 
@@ -56,7 +56,6 @@ def installed(node_cluster: Cluster) -> Iterator[None]:
         loaded = beside.submit(lambda: node.load(trimtab_image()))
         _prepare(node_cluster)
         loaded.result()
-    repository, _, tag = TAG.rpartition(":")
     host, _, served = node_cluster.server.removeprefix("https://").rpartition(":")
     helm = Helm(node_cluster, NAMESPACE)
     server = [
@@ -65,14 +64,8 @@ def installed(node_cluster: Cluster) -> Iterator[None]:
         for number, (name, value) in enumerate((("HOST", host), ("PORT", served)))
     ]
     helm.install(
-        "crds.install=false",
-        f"image.repository={repository}",
-        f"image.tag={tag}",
-        "image.pullPolicy=Never",
-        "operator.replicas=1",
-        "operator.hostNetwork=true",
+        *CHART_VALUES,
         "operator.config.metricsSource.provider=metrics-server",
-        "operator.webhook=false",
         "agent.enabled=true",
         "agent.hostNetwork=true",
         f"agent.args={{--kubelet=https://127.0.0.1:{node.kubelet_port}}}",

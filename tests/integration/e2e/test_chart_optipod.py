@@ -19,7 +19,7 @@ from harness.cluster.cluster import Cluster
 from harness.e2e.e2e_env import eventually
 from harness.peers.helm import Helm, HelmError
 from harness.peers.prometheus import Prometheus
-from integration.e2e.trimtab_image import TAG, trimtab_image
+from integration.e2e.trimtab_image import CHART_VALUES, trimtab_image
 from trimtab.cli import run
 
 HOME, PRODUCTION = "optipod-system", "production"
@@ -70,7 +70,6 @@ def prometheus(node_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) 
         server = Prometheus(node_cluster, tmp_path_factory.mktemp("prometheus"))
     except UnavailableError as why:
         pytest.skip(str(why))
-    repository, _, tag = TAG.rpartition(":")
     host, _, served = node_cluster.server.removeprefix("https://").rpartition(":")
     helm = Helm(node_cluster, HOME)
     with server:
@@ -85,13 +84,7 @@ def prometheus(node_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) 
                 _apply(node_cluster, PRODUCTION, manifest)
             _apply(node_cluster, HOME, POLICY)
             helm.install(
-                "crds.install=false",
-                f"image.repository={repository}",
-                f"image.tag={tag}",
-                "image.pullPolicy=Never",
-                "operator.replicas=1",
-                "operator.hostNetwork=true",
-                "operator.webhook=false",
+                *CHART_VALUES,
                 "operator.dashboard=true",
                 f"operator.env[0].name=KUBERNETES_SERVICE_HOST,operator.env[0].value={host}",
                 f"operator.env[1].name=KUBERNETES_SERVICE_PORT,operator.env[1].value={served}",

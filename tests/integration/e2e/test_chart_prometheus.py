@@ -22,7 +22,7 @@ from harness.cluster.cluster import Cluster
 from harness.e2e.e2e_env import eventually
 from harness.peers.helm import Helm, HelmError
 from harness.peers.prometheus import Prometheus
-from integration.e2e.trimtab_image import TAG, trimtab_image
+from integration.e2e.trimtab_image import CHART_VALUES, trimtab_image
 
 NAMESPACE = "trimtab-guarded"
 POLICIES = f"/apis/trimtab.io/v1alpha1/namespaces/{NAMESPACE}/optimizationpolicies"
@@ -126,7 +126,6 @@ def test_operator_reads_a_prometheus_with_the_secrets_of_configuration_and_polic
     node.load(trimtab_image())
     authority = Authority(tmp_path / "ca", "private")
     _prepare(node_cluster, authority)
-    repository, _, tag = TAG.rpartition(":")
     host, _, served = node_cluster.server.removeprefix("https://").rpartition(":")
     helm = Helm(node_cluster, NAMESPACE)
     (tmp_path / "data").mkdir()
@@ -138,13 +137,7 @@ def test_operator_reads_a_prometheus_with_the_secrets_of_configuration_and_polic
     with prometheus, guard(prometheus.url, authority, tokens) as (url, answered):
         try:
             helm.install(
-                "crds.install=false",
-                f"image.repository={repository}",
-                f"image.tag={tag}",
-                "image.pullPolicy=Never",
-                "operator.replicas=1",
-                "operator.hostNetwork=true",
-                "operator.webhook=false",
+                *CHART_VALUES,
                 f"operator.env[0].name=KUBERNETES_SERVICE_HOST,operator.env[0].value={host}",
                 f"operator.env[1].name=KUBERNETES_SERVICE_PORT,operator.env[1].value={served}",
                 "operator.secrets={team}",

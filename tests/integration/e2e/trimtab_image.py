@@ -20,6 +20,16 @@ import trimtab
 from harness.cluster.images import Content, Image
 
 TAG = f"localhost/trimtab:{trimtab.__version__}"
+CHART_VALUES = (
+    "crds.install=false",
+    f"image.repository={TAG.rpartition(':')[0]}",
+    f"image.tag={trimtab.__version__}",
+    "image.pullPolicy=Never",
+    "operator.replicas=1",
+    "operator.hostNetwork=true",
+    "operator.webhook=false",
+)
+"""The values by which the chart runs this image on a node of the tests, whose API server has the kinds already."""
 PACKAGES = "opt/trimtab"
 _LEFT_OUT = {"__pycache__", "test", "tests", "idlelib", "ensurepip", "tkinter", "site-packages", "lib2to3"}
 _LEFT_OUT.add(
